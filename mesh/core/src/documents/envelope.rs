@@ -1,0 +1,1 @@
+//! The published form: `{"<kind>": base64(body), "signatures": [{"kid","sig"}]}`.

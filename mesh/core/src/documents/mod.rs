@@ -1,0 +1,111 @@
+//! What operators sign: the six kinds of document, their one canonical form and their envelope.
+//!
+//! Structs here mirror the JSON exactly and are parsed strictly (unknown fields are `malformed`).
+//! Whether a document is *trusted* is decided in [`crate::trust`]; what it *means* in [`crate::rollout`].
+
+pub mod canonical;
+pub mod certificate;
+pub mod envelope;
+pub mod fleet;
+pub mod rejection;
+pub mod release;
+pub mod roster;
+pub mod rollout;
+pub mod tag;
+pub mod token;
+
+use crate::digest::Digest;
+use crate::time::Timestamp;
+
+/// The kinds of document, by the `type` of their body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `groundswell.fleet`
+    Fleet,
+    /// `groundswell.release`
+    Release,
+    /// `groundswell.node`: a node certificate.
+    Node,
+    /// `groundswell.token`: the right to sign certificates within bounds.
+    Token,
+    /// `groundswell.roster`
+    Roster,
+    /// `groundswell.rollout`
+    Rollout,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [Self::Fleet, Self::Release, Self::Node, Self::Token, Self::Roster, Self::Rollout];
+
+    /// The body's `type`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fleet => "groundswell.fleet",
+            Self::Release => "groundswell.release",
+            Self::Node => "groundswell.node",
+            Self::Token => "groundswell.token",
+            Self::Roster => "groundswell.roster",
+            Self::Rollout => "groundswell.rollout",
+        }
+    }
+}
+
+/// A parsed body of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// See [`fleet::Fleet`].
+    Fleet(fleet::Fleet),
+    /// See [`release::Release`].
+    Release(release::Release),
+    /// See [`certificate::Certificate`].
+    Node(certificate::Certificate),
+    /// See [`token::Token`].
+    Token(token::Token),
+    /// See [`roster::Roster`].
+    Roster(roster::Roster),
+    /// See [`rollout::Rollout`].
+    Rollout(rollout::Rollout),
+}
+
+impl Body {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Fleet(_) => Kind::Fleet,
+            Self::Release(_) => Kind::Release,
+            Self::Node(_) => Kind::Node,
+            Self::Token(_) => Kind::Token,
+            Self::Roster(_) => Kind::Roster,
+            Self::Rollout(_) => Kind::Rollout,
+        }
+    }
+
+    /// When it was issued, by its signers' clock.
+    #[must_use]
+    pub fn issued_at(&self) -> Timestamp {
+        match self {
+            Self::Fleet(body) => body.issued_at,
+            Self::Release(body) => body.issued_at,
+            Self::Node(body) => body.issued_at,
+            Self::Token(body) => body.issued_at,
+            Self::Roster(body) => body.issued_at,
+            Self::Rollout(body) => body.issued_at,
+        }
+    }
+
+    /// The fleet that it names; `None` for releases and a fleet's first version.
+    #[must_use]
+    pub fn fleet(&self) -> Option<Digest> {
+        match self {
+            Self::Fleet(body) => body.fleet,
+            Self::Release(_) => None,
+            Self::Node(body) => Some(body.fleet),
+            Self::Token(body) => Some(body.fleet),
+            Self::Roster(body) => Some(body.fleet),
+            Self::Rollout(body) => Some(body.fleet),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The roster: a signed, numbered list of the fleet's nodes with the pools' policy.
+//!
+//! Cut by the tools, carried as a blob, named by digest. Name, pool, labels and platform come from certificates alone.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::rollout::Window;
+use super::tag::{RosterType, Spec1};
+use crate::digest::Digest;
+use crate::node_id::NodeId;
+use crate::number::Ppm;
+use crate::text::Pool;
+use crate::time::Timestamp;
+use crate::trust::key::ListedKey;
+
+/// Body of a `groundswell.roster`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Roster {
+    /// Always `groundswell.roster`.
+    #[serde(rename = "type")]
+    pub kind: RosterType,
+    /// Always 1.
+    pub spec: Spec1,
+    /// The fleet's id.
+    pub fleet: Digest,
+    /// 1, 2, 3 …
+    pub version: u64,
+    /// Digests of the version before: none for version 1, two to settle rivals.
+    pub previous: Vec<Digest>,
+    /// The version up to which all older rosters' promises are known to have ended (section 7, rule 8).
+    pub settled: u64,
+    /// When it was signed.
+    pub issued_at: Timestamp,
+    /// The keys that its signers used.
+    pub keys: Vec<ListedKey>,
+    /// Policy per pool.
+    pub pools: BTreeMap<Pool, PoolPolicy>,
+    /// The nodes, sorted by id.
+    pub nodes: Vec<Listed>,
+    /// Ids that left and never return, sorted.
+    pub removed: Vec<NodeId>,
+    /// Claims that are written off.
+    pub written_off: Vec<WrittenOff>,
+    /// At most 16 dialable addresses.
+    pub meet: Vec<String>,
+}
+
+/// One listed node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Listed {
+    /// The node.
+    pub id: NodeId,
+    /// Body digest of its certificate.
+    pub certificate: Digest,
+    /// Unheard of for 7 days when the roster was cut.
+    pub dormant: bool,
+}
+
+/// A claim that holds nothing any more, nor does any earlier one of that node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WrittenOff {
+    /// The node.
+    pub node: NodeId,
+    /// The claim's name.
+    pub claim: crate::record::ClaimName,
+}
+
+/// How a pool may be disrupted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PoolPolicy {
+    /// Share of the pool's listed nodes that may be disrupted at once; at least one node always may.
+    pub budget_ppm: Ppm,
+    /// The same for urgent rollouts; not below `budgetPpm`.
+    pub urgent_budget_ppm: Ppm,
+    /// A holder starts within this many seconds of its claim or withdraws. 60; 2,400 where nodes are lean.
+    pub start_within_seconds: u64,
+    /// A holder unheard of for this long is presumed lost, in seconds of a warden's up time. 0: never.
+    pub presume_lost_after_seconds: u64,
+    /// Whom a slot's wardens are drawn from.
+    pub wardens: Wardens,
+    /// When nodes of the pool may be disrupted; empty: always.
+    pub windows: Vec<Window>,
+}
+
+/// Whom a slot's wardens are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Wardens {
+    /// The pool's own nodes, so that a site cut off can go on.
+    Pool,
+    /// All listed nodes of the fleet.
+    Fleet,
+}
+
+impl Default for PoolPolicy {
+    fn default() -> Self {
+        let five_percent = Ppm::new(50_000).expect("50,000 is below 1,000,000");
+        Self {
+            budget_ppm: five_percent,
+            urgent_budget_ppm: five_percent,
+            start_within_seconds: 60,
+            presume_lost_after_seconds: 86_400,
+            wardens: Wardens::Pool,
+            windows: Vec::new(),
+        }
+    }
+}
+
+impl Roster {
+    /// Whether `node` is listed.
+    #[must_use]
+    pub fn listed(&self, node: &NodeId) -> Option<&Listed> {
+        self.nodes.binary_search_by(|listed| listed.id.cmp(node)).ok().and_then(|index| self.nodes.get(index))
+    }
+}

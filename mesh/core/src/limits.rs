@@ -1,0 +1,69 @@
+//! Every bound of the core, in one place, each with its reason (design, section 12).
+//!
+//! A limit reached is a typed rejection, never a crash and never a silent drop of something that mattered.
+
+/// Largest published document (envelope) in bytes. Larger ones are `too-large` before they are parsed.
+pub const DOCUMENT_BYTES: usize = 256 * 1024;
+/// Largest roster blob in bytes: 10,000 nodes of about 200 bytes, four times over.
+pub const ROSTER_BYTES: usize = 8 * 1024 * 1024;
+/// Largest signed `status` record in bytes; 10,000 of them are 20 MB on every node.
+pub const STATUS_BYTES: usize = 2 * 1024;
+/// Largest signed `grants` record in bytes.
+pub const GRANTS_BYTES: usize = 16 * 1024;
+/// Longest log tail inside a status record, in bytes.
+pub const LOG_TAIL_BYTES: usize = 200;
+/// Most verdicts of one product kept in a status record.
+pub const VERDICTS: usize = 8;
+/// Most artifacts of a release.
+pub const ARTIFACTS: usize = 256;
+/// Most waves of a rollout.
+pub const WAVES: usize = 64;
+/// Most labels of a node.
+pub const LABELS: usize = 32;
+/// Longest label key, in bytes.
+pub const LABEL_KEY_BYTES: usize = 64;
+/// Longest label value, in bytes.
+pub const LABEL_VALUE_BYTES: usize = 256;
+/// Longest reason of a rollout generation, in characters.
+pub const REASON_CHARS: usize = 500;
+/// Longest name of a product, pool, node, version, platform or rollout, in bytes.
+pub const NAME_BYTES: usize = 64;
+/// Longest artifact name, in bytes: what common file systems take.
+pub const ARTIFACT_NAME_BYTES: usize = 255;
+/// Most signatures looked at on one envelope: more keys than any role lists.
+pub const SIGNATURES: usize = 32;
+/// Most keys of one role.
+pub const ROLE_KEYS: usize = 16;
+/// Most `forgiven` entries of a rollout.
+pub const FORGIVEN: usize = 1024;
+/// Most addresses in a status record, and most `meet` addresses of a roster.
+pub const ADDRESSES: usize = 8;
+/// Most addresses in a roster's `meet`.
+pub const MEET: usize = 16;
+/// Longest dialable address, in bytes.
+pub const ADDRESS_BYTES: usize = 160;
+/// Most products on one node.
+pub const PRODUCTS: usize = 8;
+/// Most nodes of one mesh (design, section 13).
+pub const NODES: usize = 20_000;
+/// Most records kept: two kinds per node.
+pub const RECORDS: usize = 2 * NODES;
+/// Most documents kept that are not certificates.
+pub const DOCUMENTS: usize = 1_024;
+/// Largest frame between neighbours, in bytes.
+pub const FRAME_BYTES: usize = 512 * 1024;
+/// Most neighbours connected at once.
+pub const PEERS: usize = 64;
+/// A sequence may exceed the highest one known by at most this much (case K4).
+pub const SEQUENCE_JUMP: u64 = 1_000_000;
+/// Largest integer that canonical JSON can carry exactly.
+pub const JSON_INTEGER: u64 = (1 << 53) - 1;
+/// A listed node unheard of for this long is dormant, in seconds.
+pub const DORMANT_SECONDS: u64 = 7 * 86_400;
+/// How far an `issuedAt` may lie past a plausible wall clock, in seconds.
+pub const ISSUED_AHEAD_SECONDS: u64 = 86_400;
+
+const _: () = assert!(STATUS_BYTES < FRAME_BYTES && GRANTS_BYTES < FRAME_BYTES);
+const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame");
+const _: () = assert!(LOG_TAIL_BYTES * 4 < STATUS_BYTES, "the tail never crowds out the facts");
+const _: () = assert!(SIGNATURES >= ROLE_KEYS);

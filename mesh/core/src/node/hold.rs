@@ -1,0 +1,234 @@
+//! Every "not yet", with its facts: what `explain` prints and what events carry.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::node_id::NodeId;
+use crate::record::status::{HoldCode, HoldNotice};
+use crate::text::{NodeName, Pool};
+use crate::time::Timestamp;
+
+/// Why a node does not move, with the facts that `explain` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// No valid fleet document.
+    NoFleet,
+    /// No valid certificate of this node.
+    NoCertificate,
+    /// The roster that the rollout names has not arrived.
+    RosterMissing,
+    /// The release that the rollout names has not arrived.
+    ReleaseMissing,
+    /// Two bodies of one identity: of a release, a generation, a roster version, a fleet version.
+    Conflict(&'static str),
+    /// Paused by its operators.
+    Paused(String),
+    /// Aborted by its operators.
+    Aborted(String),
+    /// Too many failures in a wave.
+    Halted {
+        /// The wave, from 0.
+        wave: u32,
+        /// Its failures.
+        failures: u32,
+        /// Its applicable members.
+        applicable: u32,
+    },
+    /// A document has expired; which, and since when.
+    Expired(&'static str, Timestamp),
+    /// An earlier wave has not passed.
+    WaveShut {
+        /// This node's wave, from 0.
+        mine: u32,
+        /// The wave that has not passed.
+        waits_for: u32,
+        /// Its members that are not done, at most 5.
+        who: Vec<NodeName>,
+        /// How many are not done.
+        open: u32,
+        /// How many members it has.
+        members: u32,
+    },
+    /// An earlier wave has given no evidence at all.
+    NoEvidence {
+        /// The wave.
+        wave: u32,
+    },
+    /// The wave's start time has not come.
+    NotBefore(Timestamp),
+    /// The wave waits for a signed advance.
+    Approval {
+        /// The wave.
+        wave: u32,
+    },
+    /// A local block: window, inhibit file, disk.
+    Local(HoldNotice),
+    /// Downloading.
+    Fetching,
+    /// No peer can give the artifact now.
+    NoSource,
+    /// Has not synced with enough wardens since its start.
+    Syncing {
+        /// Synced so far.
+        have: u32,
+        /// Needed.
+        need: u32,
+    },
+    /// Its store was set back; seconds of up time left.
+    Amnesia {
+        /// Seconds left.
+        left_seconds: u64,
+    },
+    /// Wardens do not declare the newer roster yet.
+    RosterChange,
+    /// Every slot of the pool is taken.
+    SlotsTaken {
+        /// The pool.
+        pool: Pool,
+        /// Who holds them, at most 5.
+        holders: Vec<NodeName>,
+        /// How many slots the pool has.
+        slots: u32,
+    },
+    /// Waits for its turn.
+    Queued {
+        /// Nodes ahead of it.
+        ahead: u32,
+    },
+    /// Has claimed; collects grants.
+    Granting {
+        /// Grants seen.
+        have: u32,
+        /// Grants needed.
+        need: u32,
+        /// Wardens that have not answered, at most 5.
+        missing: Vec<NodeId>,
+    },
+    /// This build failed here before.
+    Denied,
+    /// Another upgrade of the product is unconfirmed.
+    Unconfirmed,
+    /// Backs off after a failure before activation.
+    Retry {
+        /// Seconds left.
+        left_seconds: u64,
+    },
+    /// This node is convicted of equivocation; only a new identity helps.
+    Convicted,
+    /// The rollout asks for something that this version does not do.
+    Unsupported(&'static str),
+}
+
+impl Hold {
+    /// Its code.
+    #[must_use]
+    pub fn code(&self) -> HoldCode {
+        match self {
+            Self::NoFleet => HoldCode::NoFleet,
+            Self::NoCertificate => HoldCode::NoCertificate,
+            Self::RosterMissing => HoldCode::RosterMissing,
+            Self::ReleaseMissing => HoldCode::ReleaseMissing,
+            Self::Conflict(_) => HoldCode::Conflict,
+            Self::Paused(_) => HoldCode::Paused,
+            Self::Aborted(_) => HoldCode::Aborted,
+            Self::Halted { .. } => HoldCode::Halted,
+            Self::Expired(..) => HoldCode::Expired,
+            Self::WaveShut { .. } => HoldCode::WaveShut,
+            Self::NoEvidence { .. } => HoldCode::NoEvidence,
+            Self::NotBefore(_) => HoldCode::NotBefore,
+            Self::Approval { .. } => HoldCode::Approval,
+            Self::Local(notice) => notice.code,
+            Self::Fetching => HoldCode::Fetching,
+            Self::NoSource => HoldCode::NoSource,
+            Self::Syncing { .. } => HoldCode::Syncing,
+            Self::Amnesia { .. } => HoldCode::Amnesia,
+            Self::RosterChange => HoldCode::RosterChange,
+            Self::SlotsTaken { .. } => HoldCode::SlotsTaken,
+            Self::Queued { .. } => HoldCode::Queued,
+            Self::Granting { .. } => HoldCode::Granting,
+            Self::Denied => HoldCode::Denied,
+            Self::Unconfirmed => HoldCode::Unconfirmed,
+            Self::Retry { .. } => HoldCode::Retry,
+            Self::Convicted => HoldCode::Convicted,
+            Self::Unsupported(_) => HoldCode::Unsupported,
+        }
+    }
+
+    /// The short form that records carry.
+    #[must_use]
+    pub fn notice(&self) -> HoldNotice {
+        let until = match self {
+            Self::NotBefore(until) => Some(*until),
+            Self::Local(notice) => notice.until,
+            _ => None,
+        };
+        HoldNotice { code: self.code(), until }
+    }
+}
+
+/// Waves are counted from 1 for people, from 0 in documents.
+fn nth(wave: u32) -> u32 {
+    wave.saturating_add(1)
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFleet => write!(f, "no valid fleet document is known here"),
+            Self::NoCertificate => write!(f, "this node has no valid certificate: admit it, or renew its certificate"),
+            Self::RosterMissing => write!(f, "the rollout's roster has not arrived yet"),
+            Self::ReleaseMissing => write!(f, "the rollout's release manifest has not arrived yet"),
+            Self::Conflict(what) => write!(f, "two different bodies of one {what} are signed: sign a higher one to settle it"),
+            Self::Paused(reason) if reason.is_empty() => write!(f, "the rollout is paused"),
+            Self::Paused(reason) => write!(f, "the rollout is paused: {reason}"),
+            Self::Aborted(reason) if reason.is_empty() => write!(f, "the rollout is aborted"),
+            Self::Aborted(reason) => write!(f, "the rollout is aborted: {reason}"),
+            Self::Halted { wave, failures, applicable } => {
+                write!(f, "halted: {failures} of {applicable} in wave {} failed; forgive them or roll forward", nth(*wave))
+            }
+            Self::Expired(what, since) => write!(f, "the {what} expired at {since}: nothing starts under it"),
+            Self::WaveShut { mine, waits_for, who, open, members } => {
+                write!(f, "wave {} waits for wave {}: {open} of {members} not done", nth(*mine), nth(*waits_for))?;
+                names(f, who.iter().map(ToString::to_string), *open)
+            }
+            Self::NoEvidence { wave } => write!(f, "wave {} has given no evidence yet", nth(*wave)),
+            Self::NotBefore(until) => write!(f, "the wave does not open before {until}"),
+            Self::Approval { wave } => write!(f, "wave {} waits for a signed advance", nth(*wave)),
+            Self::Local(HoldNotice { code, until: Some(until) }) => write!(f, "held on this node: {code}, until {until}"),
+            Self::Local(HoldNotice { code, until: None }) => write!(f, "held on this node: {code}"),
+            Self::Fetching => write!(f, "downloading the artifact"),
+            Self::NoSource => write!(f, "no connected peer has the artifact yet"),
+            Self::Syncing { have, need } => write!(f, "in touch with {have} of {need} other wardens since its start"),
+            Self::Amnesia { left_seconds } => write!(f, "its store was set back: takes part in leases again in {left_seconds} s"),
+            Self::RosterChange => write!(f, "a newer roster waits for its wardens to declare it"),
+            Self::SlotsTaken { pool, holders, slots } => {
+                write!(f, "all {slots} slots of pool {pool} are taken")?;
+                names(f, holders.iter().map(ToString::to_string), *slots)
+            }
+            Self::Queued { ahead } => write!(f, "waits for its turn: {ahead} ahead of it"),
+            Self::Granting { have, need, missing } => {
+                write!(f, "has {have} of {need} grants")?;
+                names(f, missing.iter().map(|node| node.short()), u32::try_from(missing.len()).unwrap_or(u32::MAX))
+            }
+            Self::Denied => write!(f, "this build failed here before: it is not tried again until forgiven or superseded"),
+            Self::Unconfirmed => write!(f, "another upgrade of this product is not confirmed yet"),
+            Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),
+            Self::Convicted => write!(f, "this identity signed two different records under one number: give the node a new identity"),
+            Self::Unsupported(what) => write!(f, "this version does not know {what}"),
+        }
+    }
+}
+
+fn names(f: &mut fmt::Formatter<'_>, names: impl Iterator<Item = String>, all: u32) -> fmt::Result {
+    let names: Vec<String> = names.take(5).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    write!(f, " ({}", names.join(", "))?;
+    let shown = u32::try_from(names.len()).unwrap_or(u32::MAX);
+    if all > shown {
+        write!(f, " and {} more", all - shown)?;
+    }
+    write!(f, ")")
+}

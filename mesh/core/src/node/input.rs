@@ -1,0 +1,188 @@
+//! Everything that can happen to a node: one closed enum.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::node_id::NodeId;
+use crate::number::Sequence;
+use crate::record::status::{HoldNotice, Running};
+use crate::text::{Product, Reason};
+
+/// Everything that can happen to a node.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time passed: a wakeup asked for by `next_wakeup`, or an early one.
+    Wake,
+    /// A published document in any form, from anywhere; nothing about it is trusted yet.
+    Document {
+        /// The envelope's bytes.
+        bytes: Vec<u8>,
+        /// Where it came from; a ticket gets an [`super::effect::Effect::Answer`].
+        source: Source,
+    },
+    /// The published form of a roster asked for by [`super::effect::Effect::FetchRoster`], from anywhere.
+    Roster {
+        /// The envelope's bytes.
+        bytes: Vec<u8>,
+        /// Where it came from.
+        source: Source,
+    },
+    /// A peer proved its certificate and has a neighbour link now.
+    PeerUp {
+        /// Who.
+        peer: NodeId,
+        /// Whether this node dialled.
+        dialled: bool,
+        /// The address at which it was reached, when this node dialled.
+        address: Option<String>,
+    },
+    /// The last link to a peer closed.
+    PeerDown {
+        /// Who.
+        peer: NodeId,
+    },
+    /// A frame of the neighbour protocol from an admitted peer.
+    Frame {
+        /// From whom.
+        peer: NodeId,
+        /// Its bytes, at most [`crate::limits::FRAME_BYTES`].
+        bytes: Vec<u8>,
+    },
+    /// This node's own dialable addresses changed.
+    Addresses(Vec<String>),
+    /// A fact from the device about one product.
+    Device {
+        /// The product.
+        product: Product,
+        /// The fact.
+        report: Report,
+    },
+    /// The set of whole blobs that this node can serve changed.
+    Serves(BTreeSet<Digest>),
+}
+
+/// Where bytes came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Gossip, from this peer; the mesh waits for the answer before it forwards.
+    Gossip {
+        /// Who delivered it.
+        peer: NodeId,
+        /// Names the message in the answer.
+        ticket: u64,
+    },
+    /// A peer, over another protocol.
+    Peer(NodeId),
+    /// This machine: the local API or a tool; gets an answer.
+    Local {
+        /// Names the request in the answer.
+        ticket: u64,
+    },
+    /// The node's own store or configuration at start.
+    Store,
+}
+
+/// Facts from the device, each about one product. The device executes; it decides nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// What the slots and the journal say, first thing after every start, once recovery is done.
+    Recovered(Recovered),
+    /// The artifact is whole and its digest was checked: answer to `Step::Fetch`.
+    Fetched {
+        /// SHA-256 of the artifact.
+        sha256: Digest,
+    },
+    /// The download goes on, but no peer can give a piece now.
+    NoSource {
+        /// SHA-256 of the artifact.
+        sha256: Digest,
+    },
+    /// The download failed for a reason that waiting alone does not cure.
+    FetchFailed {
+        /// SHA-256 of the artifact.
+        sha256: Digest,
+        /// Why.
+        reason: Reason,
+    },
+    /// The idle slot holds the verified artifact: answer to `Step::Stage`.
+    Staged {
+        /// Body digest of the release.
+        release: Digest,
+    },
+    /// Staging failed: answer to `Step::Stage`.
+    StageFailed {
+        /// Body digest of the release.
+        release: Digest,
+        /// Why.
+        reason: Reason,
+    },
+    /// The new version was started: answer to `Step::Activate`. Health reports follow.
+    Activated {
+        /// Body digest of the release.
+        release: Digest,
+    },
+    /// The switch or start failed: answer to `Step::Activate`. The core answers with `Step::Revert`.
+    ActivateFailed {
+        /// Body digest of the release.
+        release: Digest,
+        /// Why, with the last lines of output.
+        reason: Reason,
+    },
+    /// The running version's health changed, or was probed for the first time.
+    Health(Health),
+    /// The slot is marked good, durably: answer to `Step::Confirm`.
+    Confirmed {
+        /// Body digest of the release.
+        release: Digest,
+    },
+    /// The old version runs again: answer to `Step::Revert`.
+    Reverted {
+        /// Body digest of the release that was left.
+        release: Digest,
+        /// What runs now.
+        running: Option<Running>,
+        /// The last lines of output of what was left.
+        output: Reason,
+    },
+    /// Local reasons not to be disrupted now: windows, inhibit files, disk, locks. Replaces the last set.
+    Blocked(Vec<HoldNotice>),
+    /// The operator's local say on versions changed.
+    Policy(LocalPolicy),
+}
+
+/// What the slots say after a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// What runs now.
+    pub running: Option<Running>,
+    /// The floor kept with the slots; the core keeps the higher of it and its own.
+    pub floor: Sequence,
+    /// A trial that is running and not confirmed: body digest of its release.
+    pub trial: Option<Digest>,
+    /// A trial that was reverted by recovery: body digest of its release, and why.
+    pub reverted: Option<(Digest, Reason)>,
+    /// The idle slot holds this release, verified.
+    pub staged: Option<Digest>,
+}
+
+/// Health of the running version, as its own check sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It passes.
+    Healthy,
+    /// It fails for its thresholds.
+    Failing(Reason),
+    /// It cannot be judged: throttled (429), or the network alone is at fault. Reverts nothing.
+    Unknown(Reason),
+}
+
+/// The local say on versions (capabilities B13, B17).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalPolicy {
+    /// Only this version may be installed.
+    pub version_lock: Option<String>,
+    /// Something else delivers this product: observe only.
+    pub observe_only: bool,
+}

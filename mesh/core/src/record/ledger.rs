@@ -1,0 +1,1 @@
+//! The one map of the mesh: (node, kind) → that node's latest record.

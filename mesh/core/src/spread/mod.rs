@@ -1,0 +1,1 @@
+//! How records and documents reach everyone: eager and lazy push to neighbours, and sync as the truth behind it.
