@@ -9,8 +9,8 @@ pub mod envelope;
 pub mod fleet;
 pub mod rejection;
 pub mod release;
-pub mod roster;
 pub mod rollout;
+pub mod roster;
 pub mod tag;
 pub mod token;
 

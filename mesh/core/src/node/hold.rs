@@ -214,7 +214,9 @@ impl fmt::Display for Hold {
             Self::Denied => write!(f, "this build failed here before: it is not tried again until forgiven or superseded"),
             Self::Unconfirmed => write!(f, "another upgrade of this product is not confirmed yet"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),
-            Self::Convicted => write!(f, "this identity signed two different records under one number: give the node a new identity"),
+            Self::Convicted => {
+                write!(f, "this identity signed two different records under one number: give the node a new identity")
+            }
             Self::Unsupported(what) => write!(f, "this version does not know {what}"),
         }
     }
