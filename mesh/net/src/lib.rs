@@ -1,1 +1,20 @@
-//! Placeholder while the dependencies warm up.
+//! The mesh of Groundswell on libp2p: admission, neighbour links, gossip, streams for blobs.
+//!
+//! IO only: nothing here decides about documents or records. libp2p types stop in this crate; its public
+//! API speaks [`NodeId`](groundswell_core::node_id::NodeId), multiaddresses as text, and bytes.
+//!
+//! Read [`network`] for the handle that the agent holds, [`event`] for what it hears, [`admission`] for the
+//! outer door, `streams` for how blobs travel. `docs/PROTOCOL.md` has the bytes on the wire.
+
+pub mod admission;
+pub mod config;
+mod counters;
+pub mod event;
+pub mod network;
+pub(crate) mod streams;
+
+pub use admission::Admission;
+pub use config::Config;
+pub use counters::Counters;
+pub use event::{Forward, NetworkEvent};
+pub use network::{Busy, Network, StartError};

@@ -1,0 +1,23 @@
+//! Who may speak: the question that the mesh asks its owner about every peer, right after the handshake.
+//!
+//! The exchange itself is in `door`. What a proof is (a node certificate's envelope) is the owner's business.
+
+use groundswell_core::digest::Digest;
+use groundswell_core::node_id::NodeId;
+
+/// Answers whether a peer is a member of this fleet. Called from connection tasks, so it must not block for long:
+/// verifying a few signatures is fine, waiting for IO is not.
+pub trait Admission: Send + Sync + 'static {
+    /// The fleet that this node belongs to. A peer that names another one is refused before its proof is looked at.
+    fn fleet(&self) -> Digest;
+
+    /// What proves this node's membership to others: at most [`groundswell_core::limits::DOCUMENT_BYTES`].
+    /// Asked for each connection, so a renewed certificate is used at once.
+    fn own_proof(&self) -> Vec<u8>;
+
+    /// Whether `proof` makes `peer` a member. The handshake has shown that the peer holds the key of `peer`.
+    ///
+    /// # Errors
+    /// The reason, which is told to the peer too (cut to 200 bytes): a reason code and one line, no secrets.
+    fn admit(&self, peer: NodeId, proof: &[u8]) -> Result<(), String>;
+}
