@@ -103,6 +103,8 @@ pub enum Report {
     FetchFailed {
         /// SHA-256 of the artifact.
         sha256: Digest,
+        /// What kind of failure.
+        fault: Fault,
         /// Why.
         reason: Reason,
     },
@@ -115,6 +117,8 @@ pub enum Report {
     StageFailed {
         /// Body digest of the release.
         release: Digest,
+        /// What kind of failure.
+        fault: Fault,
         /// Why.
         reason: Reason,
     },
@@ -150,6 +154,15 @@ pub enum Report {
     Blocked(Vec<HoldNotice>),
     /// The operator's local say on versions changed.
     Policy(LocalPolicy),
+}
+
+/// Kinds of failure before activation: what the core does about them differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No space: held, tried again for as long as it takes (case B2).
+    DiskFull,
+    /// Anything else: tried again with a growing pause, a few times.
+    Broken,
 }
 
 /// What the slots say after a start.
