@@ -1,1 +1,4 @@
-//! Placeholder while the dependencies warm up.
+//! The agent: drives the core with real disks, processes and peers.
+
+pub mod config;
+pub mod install;

@@ -1,0 +1,111 @@
+//! The top level of the file as it is typed, and its defaults.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::limits::PRODUCTS;
+use groundswell_core::text::Product;
+use serde::Deserialize;
+
+use super::error::ConfigError;
+use super::period::Size;
+use super::product::ProductFile;
+use super::trust::TrustRaises;
+use super::{Config, DiskLimits, LogFormat};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    data_dir: PathBuf,
+    fleet: Digest,
+    #[serde(default)]
+    documents: Vec<PathBuf>,
+    key_file: PathBuf,
+    certificate_file: Option<PathBuf>,
+    #[serde(default = "listen")]
+    listen: Vec<String>,
+    #[serde(default)]
+    bootstrap: Vec<String>,
+    #[serde(default)]
+    mdns: bool,
+    #[serde(default)]
+    lean: bool,
+    socket: Option<PathBuf>,
+    #[serde(default)]
+    log: LogFile,
+    #[serde(default)]
+    limits: LimitsFile,
+    #[serde(default)]
+    trust: TrustRaises,
+    #[serde(default)]
+    product: BTreeMap<Product, ProductFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct LogFile {
+    format: LogFormat,
+    filter: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct LimitsFile {
+    blobs: Size,
+    keep_free: Size,
+}
+
+impl Default for LogFile {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+impl Default for LimitsFile {
+    fn default() -> Self {
+        Self { blobs: Size(4 << 30), keep_free: Size(64 << 20) }
+    }
+}
+
+fn listen() -> Vec<String> {
+    ["/ip4/0.0.0.0/tcp/7490", "/ip4/0.0.0.0/udp/7490/quic-v1"].map(str::to_owned).to_vec()
+}
+
+pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let file: File = toml::from_str(text).map_err(|error| ConfigError::from_toml(path, text, &error))?;
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    // An absolute path replaces the folder: that is how `join` works.
+    let here = |given: PathBuf| folder.join(given);
+    let wrong = |key: &str, message: String| ConfigError::Value { path: path.to_owned(), key: key.to_owned(), message };
+
+    if file.product.len() > PRODUCTS {
+        return Err(wrong("product", format!("at most {PRODUCTS} products on one node, here are {}", file.product.len())));
+    }
+    if file.listen.is_empty() {
+        return Err(wrong("listen", "at least one address, e.g. \"/ip4/0.0.0.0/tcp/7490\"".to_owned()));
+    }
+    let data_dir = here(file.data_dir);
+    let mut products = BTreeMap::new();
+    for (name, product) in file.product {
+        let product = product.check(folder).map_err(|(key, message)| wrong(&format!("product.{name}.{key}"), message))?;
+        products.insert(name, product);
+    }
+    Ok(Config {
+        socket: file.socket.map_or_else(|| data_dir.join("agent.sock"), here),
+        data_dir,
+        fleet: file.fleet,
+        documents: file.documents.into_iter().map(here).collect(),
+        key_file: here(file.key_file),
+        certificate_file: file.certificate_file.map(here),
+        listen: file.listen,
+        bootstrap: file.bootstrap,
+        mdns: file.mdns,
+        lean: file.lean,
+        log_format: file.log.format,
+        log_filter: file.log.filter,
+        limits: DiskLimits { blob_bytes: file.limits.blobs.0, keep_free_bytes: file.limits.keep_free.0 },
+        trust: file.trust,
+        products,
+    })
+}

@@ -1,0 +1,108 @@
+//! The agent's configuration: one TOML file, read once at start.
+//!
+//! What is typed (`file.rs`, `product.rs`) and what to do ([`Config`], [`ProductConfig`]) are two sets of types:
+//! after [`Config::load`] nobody checks again. Unknown keys are errors that name file, line and the nearest known
+//! key (case M5). The documented default is `docs/agent.toml`; [`Config::documented_default`] is what the binary prints.
+//! Commands come only from here, never from a document or a peer.
+
+mod error;
+mod file;
+mod period;
+mod product;
+mod trust;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::text::Product;
+
+pub use error::ConfigError;
+pub use product::{Activator, CommandActivator, HealthCheck, HealthConfig, HttpTarget, ProductConfig, RestartPolicy, Supervise};
+pub use trust::{TrustRaise, TrustRaises};
+
+/// The agent's configuration, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The folder of everything that the agent writes.
+    pub data_dir: PathBuf,
+    /// The fleet's id: the digest of its document's version 1, given out of band.
+    pub fleet: Digest,
+    /// Published documents read at every start (the fleet document at least once), in this order.
+    pub documents: Vec<PathBuf>,
+    /// The node's Ed25519 key file.
+    pub key_file: PathBuf,
+    /// The node's certificate, a published document; `None` when it will come from a peer.
+    pub certificate_file: Option<PathBuf>,
+    /// Multiaddresses to listen on. Checked by the net crate.
+    pub listen: Vec<String>,
+    /// Multiaddresses dialled first.
+    pub bootstrap: Vec<String>,
+    /// Whether peers on the same link are looked for by mDNS.
+    pub mdns: bool,
+    /// Metered: syncs rarely, serves nobody.
+    pub lean: bool,
+    /// The unix socket of the local API.
+    pub socket: PathBuf,
+    /// The form of log lines.
+    pub log_format: LogFormat,
+    /// The filter of log lines, in the form of tracing's `EnvFilter`, e.g. `info,groundswell_net=debug`.
+    pub log_filter: String,
+    /// Disk bounds.
+    pub limits: DiskLimits,
+    /// Trust beyond the fleet document; only ever raises.
+    pub trust: TrustRaises,
+    /// The products that this node installs, at most [`groundswell_core::limits::PRODUCTS`].
+    pub products: BTreeMap<Product, ProductConfig>,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// One line of prose each.
+    #[default]
+    Text,
+    /// One JSON object each.
+    Json,
+}
+
+/// Disk bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskLimits {
+    /// Most bytes of blobs kept.
+    pub blob_bytes: u64,
+    /// Least bytes left free on the data folder's file system: below it nothing new starts (`disk-full`).
+    pub keep_free_bytes: u64,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`. Relative paths in it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the file, and line and key where there are any.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks `text`, the content of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        file::parse(path, text)
+    }
+
+    /// The documented default configuration: `docs/agent.toml`, with every key and its default.
+    #[must_use]
+    pub fn documented_default() -> &'static str {
+        include_str!("../../../docs/agent.toml")
+    }
+
+    /// The folder that holds the slots of `product`.
+    #[must_use]
+    pub fn product_dir(&self, product: &Product) -> PathBuf {
+        self.data_dir.join("products").join(product.as_str())
+    }
+}

@@ -1,0 +1,1 @@
+//! Starting versions: by a command, or as a supervised child.
