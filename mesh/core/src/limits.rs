@@ -63,7 +63,37 @@ pub const DORMANT_SECONDS: u64 = 7 * 86_400;
 /// How far an `issuedAt` may lie past a plausible wall clock, in seconds.
 pub const ISSUED_AHEAD_SECONDS: u64 = 86_400;
 
+/// Largest blob in bytes: 16 GiB, so that the hash list of any blob stays at half a megabyte.
+pub const BLOB_BYTES: u64 = 16 * 1024 * 1024 * 1024;
+/// Blobs up to this size have small pieces, so that even a 1 MiB file can come from many peers at once.
+pub const SMALL_BLOB_BYTES: u64 = 16 * 1024 * 1024;
+/// Blobs up to this size have medium pieces; 200 MB is where the design starts pieces of 1 MiB.
+pub const MEDIUM_BLOB_BYTES: u64 = 200 * 1000 * 1000;
+/// Piece of a small blob: at most 256 of them. All piece sizes are powers of two, so that a piece is a subtree of BLAKE3.
+pub const SMALL_PIECE_BYTES: u64 = 64 * 1024;
+/// Piece of a medium blob: at most 763 of them.
+pub const MEDIUM_PIECE_BYTES: u64 = 256 * 1024;
+/// Piece of a large blob; also the most that one answer of a peer can make a node hold before it is verified.
+pub const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
+/// Most pieces of one blob: 16 GiB in pieces of 1 MiB; a hash list of 512 KiB, a bitmap of 2 KiB.
+pub const BLOB_PIECES: u64 = BLOB_BYTES / LARGE_PIECE_BYTES;
+/// Most peers that one download asks at once: enough to fill a downlink, few enough that 16 windows fit in memory.
+pub const BLOB_PEERS: usize = 16;
+/// Most bytes asked of one peer and not yet here: 40 ms at 400 Mbit/s, or 400 ms at 40 Mbit/s.
+pub const BLOB_WINDOW_BYTES: u64 = 2 * 1024 * 1024;
+/// Most pieces asked of one peer and not yet here, whatever their size: bounds the requests queued in a stream.
+pub const BLOB_WINDOW_PIECES: usize = 16;
+/// Most peers that one piece is asked of at once, when nothing else is left to ask for.
+pub const BLOB_PIECE_COPIES: usize = 2;
+/// Refusals of a piece that a peer said it has, after which it is not asked any more: files do vanish, but not often.
+pub const BLOB_REFUSALS: u32 = 8;
+
 const _: () = assert!(STATUS_BYTES < FRAME_BYTES && GRANTS_BYTES < FRAME_BYTES);
 const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame");
 const _: () = assert!(LOG_TAIL_BYTES * 4 < STATUS_BYTES, "the tail never crowds out the facts");
 const _: () = assert!(SIGNATURES >= ROLE_KEYS);
+const _: () =
+    assert!(SMALL_PIECE_BYTES.is_power_of_two() && MEDIUM_PIECE_BYTES.is_power_of_two() && LARGE_PIECE_BYTES.is_power_of_two());
+const _: () = assert!(BLOB_WINDOW_BYTES >= LARGE_PIECE_BYTES, "the window takes at least one piece");
+const _: () =
+    assert!(SMALL_BLOB_BYTES / SMALL_PIECE_BYTES <= BLOB_PIECES && MEDIUM_BLOB_BYTES / MEDIUM_PIECE_BYTES < BLOB_PIECES);
