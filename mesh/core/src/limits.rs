@@ -50,6 +50,26 @@ pub const NODES: usize = 20_000;
 pub const RECORDS: usize = 2 * NODES;
 /// Most documents kept that are not certificates.
 pub const DOCUMENTS: usize = 1_024;
+/// Most (node, product) pairs of which verdicts that were taken back are remembered: more than may lie, less than a fleet.
+pub const WITHDRAWN: usize = 1_024;
+/// Most entries in one list of a neighbour frame: what 512 KiB of announcements hold, and no list of empty things.
+pub const FRAME_ITEMS: usize = 8_192;
+/// Most announced records that are waited for at once; what is beyond comes by sync.
+pub const AWAITED: usize = 4_096;
+/// Most neighbours remembered as having announced one record: enough to ask again twice after the first fails.
+pub const ANNOUNCERS: usize = 3;
+/// Records of one origin and kind passed on at once; further ones follow at [`ORIGIN_INTERVAL_MS`].
+pub const ORIGIN_BURST: u32 = 20;
+/// One further record of an origin and kind is passed on per this many milliseconds.
+pub const ORIGIN_INTERVAL_MS: u64 = 10_000;
+/// Most turns of one sync session: 20 times what moving a full ledger takes.
+pub const SYNC_TURNS: u32 = 4_096;
+/// Most ranges that one sync session may have open: 16 below each of the ranges of one frame.
+pub const SYNC_RANGES: usize = 65_536;
+/// Most peers whose addresses are remembered across restarts.
+pub const REMEMBERED_PEERS: usize = 1_024;
+/// Links that a node chooses by itself, at random among the members that it knows (design, section 5).
+pub const OWN_LINKS: usize = 3;
 /// Largest frame between neighbours, in bytes.
 pub const FRAME_BYTES: usize = 512 * 1024;
 /// Most neighbours connected at once.

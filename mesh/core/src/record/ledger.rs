@@ -1,1 +1,345 @@
-//! The one map of the mesh: (node, kind) → that node's latest record.
+//! The one map of the mesh: (node, kind) → that node's latest record, or the proof that it signed two under one stamp.
+//!
+//! Records merge by maximum of their stamps. Two different records under one stamp are a proof: it replaces the record,
+//! nothing replaces it but a lower pair, and it convicts the node (case D20). The order in which states meet does not
+//! matter: replicas that exchange entries end equal. What one replica cannot know is that a record which it has already
+//! replaced had a twin; whoever saw both hands it the proof, so a pair always travels as a pair.
+//!
+//! Whether a node is a *member* is not decided here: the caller checks its certificate before it merges.
+//! What the records mean is decided in [`crate::rollout`] and [`crate::lease`].
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::grants::{Grants, Promise};
+use super::signed::SignedRecord;
+use super::status::{Status, Verdict};
+use super::verdicts::{self, Withdrawn};
+use super::{RecordKey, RecordKind, Stamp};
+use crate::limits::RECORDS;
+use crate::node_id::NodeId;
+use crate::text::{Product, RolloutId};
+
+/// What is kept under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The latest record.
+    Record(SignedRecord),
+    /// Two different records under one stamp, the lower bytes first: the node is convicted.
+    Proof(SignedRecord, SignedRecord),
+}
+
+/// What a merge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Newer than what was kept, and kept now: store it and pass it on.
+    New,
+    /// Older than what is kept, or absorbed by a proof: nothing changed.
+    Old,
+    /// Kept already, byte for byte.
+    Same,
+    /// The entry is a proof now, or a lower pair of it: store the entry and pass it on; the node is convicted.
+    Convicted,
+    /// Refused: [`RECORDS`] keys are kept already and this one is not among them.
+    Full,
+}
+
+/// Two records that prove nothing: of different keys or stamps, or one record twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("two records that do not convict: they differ in node, kind or stamp, or are the same record")]
+pub struct NotAProof;
+
+/// 32 bytes that sync compares: 16 of the key's hash, then 16 of the hash of what is kept under it.
+pub type SyncId = [u8; 32];
+
+/// The map. Equality means that two replicas hold the same entries.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    entries: BTreeMap<RecordKey, (SyncId, Entry)>,
+    withdrawn: Withdrawn,
+}
+
+impl PartialEq for Ledger {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Entry {
+    /// Whose entry of which kind.
+    #[must_use]
+    pub fn key(&self) -> RecordKey {
+        match self {
+            Self::Record(record) | Self::Proof(record, _) => record.key(),
+        }
+    }
+
+    /// Its records: one, or the two of a proof.
+    pub fn records(&self) -> impl Iterator<Item = &SignedRecord> {
+        let (first, second) = match self {
+            Self::Record(record) => (record, None),
+            Self::Proof(first, second) => (first, Some(second)),
+        };
+        core::iter::once(first).chain(second)
+    }
+
+    /// Its place in the order in which entries replace each other: its stamp, and above every stamp for a proof.
+    #[must_use]
+    pub fn rank(&self) -> Stamp {
+        match self {
+            Self::Record(record) => record.stamp(),
+            Self::Proof(..) => Stamp::PROOF,
+        }
+    }
+
+    fn sync_id(&self) -> SyncId {
+        let key = self.key();
+        let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync record key");
+        of_key.update(&key.node.0);
+        of_key.update(&[u8::from(key.kind == RecordKind::Grants)]);
+        let mut of_content = blake3::Hasher::new_derive_key("groundswell 1 sync record content");
+        for record in self.records() {
+            of_content.update(&(record.bytes().len() as u64).to_le_bytes());
+            of_content.update(record.bytes());
+        }
+        join_halves(&of_key.finalize(), &of_content.finalize())
+    }
+
+    /// The proof of two records, in its one order.
+    fn proof(one: SignedRecord, other: SignedRecord) -> Self {
+        if one.bytes() <= other.bytes() { Self::Proof(one, other) } else { Self::Proof(other, one) }
+    }
+
+    /// The join of two entries of one key.
+    fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Record(mine), Self::Record(theirs)) => {
+                if mine.stamp() == theirs.stamp() && mine.bytes() != theirs.bytes() {
+                    Self::proof(mine, theirs)
+                } else if mine.stamp() >= theirs.stamp() {
+                    Self::Record(mine)
+                } else {
+                    Self::Record(theirs)
+                }
+            }
+            (Self::Proof(first, second), Self::Record(record)) | (Self::Record(record), Self::Proof(first, second)) => {
+                if record.stamp() == first.stamp() { lowest_two([first, second, record]) } else { Self::Proof(first, second) }
+            }
+            (Self::Proof(first, second), Self::Proof(third, fourth)) => match first.stamp().cmp(&third.stamp()) {
+                core::cmp::Ordering::Less => Self::Proof(first, second),
+                core::cmp::Ordering::Equal => lowest_two([first, second, third, fourth]),
+                core::cmp::Ordering::Greater => Self::Proof(third, fourth),
+            },
+        }
+    }
+}
+
+/// The two lowest different records of several under one stamp, at least two of which differ.
+fn lowest_two<const N: usize>(records: [SignedRecord; N]) -> Entry {
+    let mut records = Vec::from(records);
+    records.sort_by(|one, other| one.bytes().cmp(other.bytes()));
+    records.dedup_by(|one, other| one.bytes() == other.bytes());
+    let mut records = records.into_iter();
+    match (records.next(), records.next()) {
+        (Some(first), Some(second)) => Entry::Proof(first, second),
+        _ => unreachable!("a proof holds two different records"),
+    }
+}
+
+/// Half of one hash, then half of the other.
+pub(crate) fn join_halves(first: &blake3::Hash, second: &blake3::Hash) -> SyncId {
+    let mut id = [0; 32];
+    let halves = first.as_bytes().iter().take(16).chain(second.as_bytes().iter().take(16));
+    for (to, from) in id.iter_mut().zip(halves) {
+        *to = *from;
+    }
+    id
+}
+
+impl Ledger {
+    /// An empty map.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Merges a verified record. The caller has checked that its node is a member.
+    pub fn merge(&mut self, record: SignedRecord) -> Merged {
+        self.merge_entry(Entry::Record(record))
+    }
+
+    /// Merges a proof: two verified records under one stamp, in any order.
+    ///
+    /// # Errors
+    /// When the two do not convict anybody; nothing changed then.
+    pub fn convict(&mut self, one: SignedRecord, other: SignedRecord) -> Result<Merged, NotAProof> {
+        if one.key() != other.key() || one.stamp() != other.stamp() || one.bytes() == other.bytes() {
+            return Err(NotAProof);
+        }
+        Ok(self.merge_entry(Entry::proof(one, other)))
+    }
+
+    /// Merges one entry, as read back from disk or taken from another ledger.
+    pub fn merge_entry(&mut self, entry: Entry) -> Merged {
+        let key = entry.key();
+        let Some((_, kept)) = self.entries.get(&key) else {
+            if self.entries.len() >= RECORDS {
+                return Merged::Full;
+            }
+            let merged = if matches!(entry, Entry::Proof(..)) { Merged::Convicted } else { Merged::New };
+            self.entries.insert(key, (entry.sync_id(), entry));
+            return merged;
+        };
+        if *kept == entry {
+            return Merged::Same;
+        }
+        let joined = kept.clone().join(entry);
+        if *kept == joined {
+            return Merged::Old;
+        }
+        if let (Entry::Record(old), Entry::Record(new)) = (kept, &joined)
+            && let (Some(old), Some(new)) = (old.status(), new.status())
+        {
+            self.withdrawn.note(key.node, old, new);
+        }
+        let merged = if matches!(joined, Entry::Proof(..)) { Merged::Convicted } else { Merged::New };
+        self.entries.insert(key, (joined.sync_id(), joined));
+        merged
+    }
+
+    /// The node's latest status; `None` for a convict, whose word counts for nothing.
+    #[must_use]
+    pub fn status(&self, node: &NodeId) -> Option<&Status> {
+        self.record(&RecordKey { node: *node, kind: RecordKind::Status }).and_then(SignedRecord::status)
+    }
+
+    /// The node's latest grants; `None` for a convict, whose grants count for nothing.
+    #[must_use]
+    pub fn grants(&self, node: &NodeId) -> Option<&Grants> {
+        self.record(&RecordKey { node: *node, kind: RecordKind::Grants }).and_then(SignedRecord::grants)
+    }
+
+    /// The latest record under `key`; `None` for a convict.
+    #[must_use]
+    pub fn record(&self, key: &RecordKey) -> Option<&SignedRecord> {
+        match self.entry(key)? {
+            Entry::Record(record) if !self.is_convicted(&key.node) => Some(record),
+            Entry::Record(_) | Entry::Proof(..) => None,
+        }
+    }
+
+    /// What is kept under `key`, a convict's entries included.
+    #[must_use]
+    pub fn entry(&self, key: &RecordKey) -> Option<&Entry> {
+        self.entries.get(key).map(|(_, entry)| entry)
+    }
+
+    /// The stamp of what is kept under `key`; of a proof, that of both its records.
+    #[must_use]
+    pub fn stamp(&self, key: &RecordKey) -> Option<Stamp> {
+        self.entry(key).and_then(|entry| entry.records().next()).map(SignedRecord::stamp)
+    }
+
+    /// Whether the node signed two records of either kind under one stamp.
+    #[must_use]
+    pub fn is_convicted(&self, node: &NodeId) -> bool {
+        [RecordKind::Status, RecordKind::Grants]
+            .into_iter()
+            .any(|kind| matches!(self.entry(&RecordKey { node: *node, kind }), Some(Entry::Proof(..))))
+    }
+
+    /// Every status of the node that is kept, a convict's included: one, or the two of a proof.
+    /// For what must be honoured whoever said it, such as a slot that stays taken; nothing else.
+    pub fn statuses_kept(&self, node: &NodeId) -> impl Iterator<Item = &Status> {
+        let entry = self.entry(&RecordKey { node: *node, kind: RecordKind::Status });
+        entry.into_iter().flat_map(Entry::records).filter_map(SignedRecord::status)
+    }
+
+    /// Every promise that the node lists as a warden, a convict's included: what it listed is still honoured.
+    pub fn promises(&self, node: &NodeId) -> impl Iterator<Item = &Promise> {
+        let entry = self.entry(&RecordKey { node: *node, kind: RecordKind::Grants });
+        entry.into_iter().flat_map(Entry::records).filter_map(SignedRecord::grants).flat_map(|grants| &grants.promises)
+    }
+
+    /// The node's verdicts on rollouts of `product`, each at the highest outcome that was ever seen here: a newer record
+    /// that drops or lowers a verdict does not take it back. Empty for a convict.
+    #[must_use]
+    pub fn verdicts(&self, node: &NodeId, product: &Product) -> Vec<Verdict> {
+        if self.is_convicted(node) {
+            return Vec::new();
+        }
+        let said = self.status(node).and_then(|status| status.products.get(product));
+        let mut joined = said.map(|section| section.verdicts.clone()).unwrap_or_default();
+        for verdict in self.withdrawn.of(node, product) {
+            verdicts::merge(&mut joined, verdict.clone());
+        }
+        joined
+    }
+
+    /// Forgets withdrawn verdicts of rollouts that `known` does not know any more.
+    pub fn forget_verdicts(&mut self, known: impl Fn(&RolloutId) -> bool) {
+        self.withdrawn.retain(known);
+    }
+
+    /// All entries in key order, convicts' included.
+    pub fn entries(&self) -> impl Iterator<Item = (&RecordKey, &Entry)> {
+        self.entries.iter().map(|(key, (_, entry))| (key, entry))
+    }
+
+    /// The latest status of every node that is not convicted, in order of node ids.
+    pub fn statuses(&self) -> impl Iterator<Item = (&NodeId, &Status)> {
+        self.bodies(RecordKind::Status).filter_map(|(node, record)| Some((node, record.status()?)))
+    }
+
+    /// The latest grants of every node that is not convicted, in order of node ids.
+    pub fn all_grants(&self) -> impl Iterator<Item = (&NodeId, &Grants)> {
+        self.bodies(RecordKind::Grants).filter_map(|(node, record)| Some((node, record.grants()?)))
+    }
+
+    fn bodies(&self, kind: RecordKind) -> impl Iterator<Item = (&NodeId, &SignedRecord)> {
+        let keys = self.entries.keys().filter(move |key| key.kind == kind);
+        keys.filter_map(|key| Some((&key.node, self.record(key)?)))
+    }
+
+    /// Convicted nodes, in order.
+    pub fn convicts(&self) -> impl Iterator<Item = NodeId> {
+        let mut last = None;
+        self.entries().filter_map(move |(key, entry)| {
+            let fresh = matches!(entry, Entry::Proof(..)) && last != Some(key.node);
+            fresh.then(|| {
+                last = Some(key.node);
+                key.node
+            })
+        })
+    }
+
+    /// Drops what is kept of a node: it left, and nothing needs its records any more (design, section 5, retention).
+    pub fn forget(&mut self, node: &NodeId) {
+        for kind in [RecordKind::Status, RecordKind::Grants] {
+            self.entries.remove(&RecordKey { node: *node, kind });
+        }
+        self.withdrawn.forget(node);
+    }
+
+    /// How many keys are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Where `key` stands in the order of entries, if anything is kept under it.
+    pub(crate) fn rank(&self, key: &RecordKey) -> Option<Stamp> {
+        self.entry(key).map(Entry::rank)
+    }
+
+    /// What sync compares, one id per entry.
+    pub(crate) fn sync_ids(&self) -> impl Iterator<Item = (SyncId, RecordKey, Stamp)> {
+        self.entries.iter().map(|(key, (id, entry))| (*id, *key, entry.rank()))
+    }
+}

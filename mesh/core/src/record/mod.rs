@@ -1,12 +1,13 @@
 //! What nodes say: one signed record per (node, kind), written by that node alone, merged by maximum.
 //!
 //! [`status`] and [`grants`] are the two bodies, [`signed`] their signed wire form,
-//! [`ledger`] the map that merges them and convicts equivocators.
+//! [`ledger`] the map that merges them and convicts equivocators, [`verdicts`] why a verdict never goes back.
 
 pub mod grants;
 pub mod ledger;
 pub mod signed;
 pub mod status;
+pub mod verdicts;
 
 use alloc::string::String;
 use core::fmt;
@@ -23,6 +24,11 @@ pub struct Stamp {
     pub incarnation: u64,
     /// Rises with each record of the incarnation.
     pub counter: u64,
+}
+
+impl Stamp {
+    /// Where a proof of equivocation stands among stamps: above them all. No record is signed under it.
+    pub const PROOF: Self = Self { incarnation: u64::MAX, counter: u64::MAX };
 }
 
 /// The two kinds of record.

@@ -77,7 +77,7 @@ impl SignedRecord {
         let signature = crypto.sign(&message(fleet, &bytes));
         bytes.extend(signature);
         let key = RecordKey { node: wire.node, kind };
-        (bytes.len() <= limit(kind)).then_some(Self { key, stamp, body, bytes })
+        (bytes.len() <= limit(kind) && stamp < Stamp::PROOF).then_some(Self { key, stamp, body, bytes })
     }
 
     /// Decodes and verifies `bytes`. Accepts exactly what [`SignedRecord::sign`] makes, byte for byte.
@@ -97,6 +97,9 @@ impl SignedRecord {
         if bytes.len() > limit(wire.kind) {
             return Err(RecordError::TooLarge);
         }
+        if wire.stamp >= Stamp::PROOF {
+            return Err(RecordError::Malformed);
+        }
         let body = match wire.kind {
             RecordKind::Status => RecordBody::Status(exact(&wire.body)?),
             RecordKind::Grants => RecordBody::Grants(exact(&wire.body)?),
@@ -105,6 +108,22 @@ impl SignedRecord {
             return Err(RecordError::Signature);
         }
         Ok(Self { key: RecordKey { node: wire.node, kind: wire.kind }, stamp: wire.stamp, body, bytes: bytes.to_vec() })
+    }
+
+    /// Reads whose record of which stamp `bytes` claim to be. Nothing is verified: for finding duplicates only.
+    ///
+    /// # Errors
+    /// When the bytes are too large, of another version, or their head does not decode.
+    pub fn peek(bytes: &[u8]) -> Result<(RecordKey, Stamp), RecordError> {
+        if bytes.len() > GRANTS_BYTES.max(STATUS_BYTES) {
+            return Err(RecordError::TooLarge);
+        }
+        let (version, encoded) = bytes.split_first().ok_or(RecordError::Malformed)?;
+        if *version != VERSION {
+            return Err(RecordError::Version(*version));
+        }
+        let ((node, kind, stamp), _) = postcard::take_from_bytes(encoded).map_err(|_| RecordError::Malformed)?;
+        Ok((RecordKey { node, kind }, stamp))
     }
 
     /// Whose record of which kind.
