@@ -1,0 +1,1 @@
+//! Rollouts, certificates and reports for tests of this room.
