@@ -44,6 +44,10 @@ pub const MEET: usize = 16;
 pub const ADDRESS_BYTES: usize = 160;
 /// Most products on one node.
 pub const PRODUCTS: usize = 8;
+/// Most products that one fleet document names.
+pub const PRODUCTS_SIGNED: usize = 256;
+/// Most maintenance windows of a pool or rollout.
+pub const WINDOWS: usize = 32;
 /// Most nodes of one mesh (design, section 13).
 pub const NODES: usize = 20_000;
 /// Most records kept: two kinds per node.
@@ -80,6 +84,16 @@ pub const SEQUENCE_JUMP: u64 = 1_000_000;
 pub const JSON_INTEGER: u64 = (1 << 53) - 1;
 /// A listed node unheard of for this long is dormant, in seconds.
 pub const DORMANT_SECONDS: u64 = 7 * 86_400;
+/// Deepest nesting of a canonical JSON value; documents need 5.
+pub const JSON_DEPTH: usize = 32;
+/// Most rosters kept: those that rollouts in force name, and some before them.
+pub const ROSTERS: usize = 64;
+/// Most generations of one rollout that one key alone may stack on each other. More need the threshold.
+pub const BRAKES: usize = 16;
+/// Longest life of an enrollment token, in seconds: 90 days.
+pub const TOKEN_SECONDS: u64 = 90 * 86_400;
+/// Longest notes of a release, in bytes.
+pub const NOTES_BYTES: usize = 4 * 1024;
 /// How far an `issuedAt` may lie past a plausible wall clock, in seconds.
 pub const ISSUED_AHEAD_SECONDS: u64 = 86_400;
 

@@ -4,8 +4,11 @@ use alloc::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::rejection::Rejection;
+use super::rule::{at_most, expiry, positive};
 use super::tag::{NodeType, Spec1};
 use crate::digest::Digest;
+use crate::limits::LABELS;
 use crate::node_id::NodeId;
 use crate::text::{LabelKey, LabelValue, NodeName, Platform, Pool};
 use crate::time::Timestamp;
@@ -39,4 +42,22 @@ pub struct Certificate {
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// Final: the node counts for nothing any more.
     pub retired: bool,
+}
+
+impl Certificate {
+    /// The rules that need no other document.
+    ///
+    /// # Errors
+    /// `malformed` or `too-large`, naming the field.
+    pub fn validate(&self) -> Result<(), Rejection> {
+        positive(self.serial, "serial")?;
+        at_most(self.labels.len(), LABELS, "labels")?;
+        self.expires_at.map_or(Ok(()), |expires_at| expiry(self.issued_at, expires_at))
+    }
+
+    /// An operator's certificate: sees and publishes, is in no pool.
+    #[must_use]
+    pub fn is_observer(&self) -> bool {
+        self.pool.is_none()
+    }
 }

@@ -3,12 +3,16 @@
 //! The fleet's id is the digest of its version 1. Version N+1 needs a threshold of N's root keys *and* of its own.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::rejection::Rejection;
+use super::rule::{ascending, at_most, expiry, integer, positive};
 use super::tag::{FleetType, Spec1};
 use crate::digest::Digest;
+use crate::limits::{NODES, PRODUCTS_SIGNED, ROLE_KEYS};
 use crate::node_id::NodeId;
 use crate::number::Ppm;
 use crate::text::Product;
@@ -78,4 +82,48 @@ pub struct Limits {
     pub max_first_wave_ppm: Ppm,
     /// No pool's budget, urgent or not, exceeds this share.
     pub max_budget_ppm: Ppm,
+}
+
+impl Fleet {
+    /// The rules that need no other document.
+    ///
+    /// # Errors
+    /// `malformed` or `too-large`, naming the field.
+    pub fn validate(&self) -> Result<(), Rejection> {
+        positive(self.version, "version")?;
+        let first = self.version == 1;
+        for (field, is_null) in [("fleet", self.fleet.is_none()), ("previous", self.previous.is_none())] {
+            if first != is_null {
+                let detail = "null in version 1, whose digest is the fleet's id, and given in every later one";
+                return Err(Rejection::malformed(field, detail));
+            }
+        }
+        expiry(self.issued_at, self.expires_at)?;
+        self.roles.validate()?;
+        integer(self.limits.min_soak_seconds, "limits.minSoakSeconds")?;
+        at_most(self.revoked.len(), NODES, "revoked")?;
+        ascending(&self.revoked, "revoked")
+    }
+}
+
+impl Roles {
+    fn validate(&self) -> Result<(), Rejection> {
+        self.root.validate("roles.root")?;
+        self.rollout.validate("roles.rollout")?;
+        self.enroll.validate("roles.enroll")?;
+        at_most(self.release.len(), PRODUCTS_SIGNED, "roles.release")?;
+        self.release.iter().try_for_each(|(product, role)| role.validate(&format!("roles.release.{product}")))
+    }
+}
+
+impl Role {
+    fn validate(&self, field: &str) -> Result<(), Rejection> {
+        at_most(self.keys.len(), ROLE_KEYS, &format!("{field}.keys"))?;
+        ascending(self.keys.iter().map(PublicKey::pin), &format!("{field}.keys"))?;
+        let keys = u32::try_from(self.keys.len()).expect("at most 16 keys");
+        if self.threshold == 0 || self.threshold > keys {
+            return Err(Rejection::malformed(format!("{field}.threshold"), format!("must lie between 1 and its {keys} keys")));
+        }
+        Ok(())
+    }
 }

@@ -10,9 +10,16 @@ pub mod fleet;
 pub mod rejection;
 pub mod release;
 pub mod rollout;
+mod rollout_rules;
 pub mod roster;
+mod rule;
 pub mod tag;
 pub mod token;
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use rejection::Rejection;
 
 use crate::digest::Digest;
 use crate::time::Timestamp;
@@ -70,6 +77,57 @@ pub enum Body {
 }
 
 impl Body {
+    /// Reads a body of the kind that its envelope names: one canonical form, strict fields, every structural rule.
+    ///
+    /// # Errors
+    /// `malformed`, `not-canonical` or `too-large`, naming the field.
+    pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Self, Rejection> {
+        let body = match kind {
+            Kind::Fleet => canonical::decode(bytes).map(Self::Fleet),
+            Kind::Release => canonical::decode(bytes).map(Self::Release),
+            Kind::Node => canonical::decode(bytes).map(Self::Node),
+            Kind::Token => canonical::decode(bytes).map(Self::Token),
+            Kind::Roster => canonical::decode(bytes).map(Self::Roster),
+            Kind::Rollout => canonical::decode(bytes).map(Self::Rollout),
+        };
+        let body = body.map_err(|mut rejection| {
+            if rejection.field == "type" {
+                rejection.detail = format!("{} does not match the envelope's outer kind {}", rejection.field, kind.name());
+            }
+            rejection
+        })?;
+        body.validate()?;
+        Ok(body)
+    }
+
+    /// Every structural rule of its kind that needs no other document. The tools call it before they sign.
+    ///
+    /// # Errors
+    /// The first rule broken, naming the field.
+    pub fn validate(&self) -> Result<(), Rejection> {
+        match self {
+            Self::Fleet(body) => body.validate(),
+            Self::Release(body) => body.validate(),
+            Self::Node(body) => body.validate(),
+            Self::Token(body) => body.validate(),
+            Self::Roster(body) => body.validate(),
+            Self::Rollout(body) => body.validate(),
+        }
+    }
+
+    /// Its canonical bytes: what is signed.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Fleet(body) => canonical::encode(body),
+            Self::Release(body) => canonical::encode(body),
+            Self::Node(body) => canonical::encode(body),
+            Self::Token(body) => canonical::encode(body),
+            Self::Roster(body) => canonical::encode(body),
+            Self::Rollout(body) => canonical::encode(body),
+        }
+    }
+
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {

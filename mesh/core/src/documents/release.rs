@@ -1,12 +1,17 @@
 //! The release manifest: which bytes are version V of product P.
 
+use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::rejection::{Reason as Code, Rejection};
+use super::rule::{ascending, at_most, expiry, listed_keys, positive};
 use super::tag::{ReleaseType, Spec1};
 use crate::digest::{Digest, Hex32};
+use crate::limits::{ARTIFACTS, NOTES_BYTES};
 use crate::number::Sequence;
 use crate::text::{ArtifactName, Platform, Product, Reason, Version};
 use crate::time::Timestamp;
@@ -76,6 +81,49 @@ pub struct Block {
 }
 
 impl Release {
+    /// The rules that need no other document.
+    ///
+    /// # Errors
+    /// `malformed` or `too-large`, naming the field.
+    pub fn validate(&self) -> Result<(), Rejection> {
+        expiry(self.issued_at, self.expires_at)?;
+        listed_keys(&self.keys)?;
+        self.validate_artifacts()?;
+        if self.upgrade_from.is_some_and(|least| least > self.sequence) {
+            return Err(Rejection::malformed("upgradeFrom", format!("must not lie above sequence {}", self.sequence)));
+        }
+        at_most(self.blocks.len(), ARTIFACTS, "blocks")?;
+        ascending(self.blocks.iter().map(|block| block.digest), "blocks")?;
+        if self.notes.as_ref().is_some_and(|notes| notes.len() > NOTES_BYTES) {
+            return Err(Rejection::new(Code::TooLarge, "notes", format!("at most {NOTES_BYTES} bytes")));
+        }
+        Ok(())
+    }
+
+    fn validate_artifacts(&self) -> Result<(), Rejection> {
+        at_most(self.artifacts.len(), ARTIFACTS, "artifacts")?;
+        if self.artifacts.is_empty() {
+            return Err(Rejection::malformed("artifacts", "a release has at least one file"));
+        }
+        ascending(self.artifacts.iter().map(|artifact| &artifact.name), "artifacts")?;
+        let (mut names, mut platforms) = (BTreeSet::new(), BTreeSet::new());
+        for (index, artifact) in self.artifacts.iter().enumerate() {
+            positive(artifact.size, &format!("artifacts[{index}].size"))?;
+            // Some file systems fold case: two such names would be one file there.
+            if !names.insert(artifact.name.to_ascii_lowercase()) {
+                let detail = format!("{} differs from another name only in case", artifact.name);
+                return Err(Rejection::malformed(format!("artifacts[{index}].name"), detail));
+            }
+            if let Some(platform) = &artifact.platform
+                && !platforms.insert(platform)
+            {
+                let detail = format!("a second bare binary for {platform}: at most one per platform");
+                return Err(Rejection::malformed(format!("artifacts[{index}].platform"), detail));
+            }
+        }
+        Ok(())
+    }
+
     /// The bare binary for `platform`.
     #[must_use]
     pub fn binary(&self, platform: &Platform) -> Option<&Artifact> {

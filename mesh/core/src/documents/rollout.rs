@@ -128,9 +128,9 @@ pub struct ReleaseRef {
 pub struct RosterRef {
     /// Its version.
     pub version: u64,
-    /// Its *body* digest; the blob's size bounds the fetch.
+    /// Its *body* digest.
     pub digest: Digest,
-    /// Size in bytes of its published form.
+    /// Size in bytes of its body; it bounds the fetch.
     pub size: u64,
 }
 

@@ -3,14 +3,18 @@
 //! Cut by the tools, carried as a blob, named by digest. Name, pool, labels and platform come from certificates alone.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::rejection::Rejection;
 use super::rollout::Window;
+use super::rule::{ascending, at_most, integer, listed_keys, positive};
 use super::tag::{RosterType, Spec1};
 use crate::digest::Digest;
+use crate::limits::{ADDRESS_BYTES, MEET, NODES};
 use crate::node_id::NodeId;
 use crate::number::Ppm;
 use crate::text::Pool;
@@ -100,6 +104,17 @@ pub enum Wardens {
     Fleet,
 }
 
+impl PoolPolicy {
+    fn validate(&self, field: &str) -> Result<(), Rejection> {
+        if self.urgent_budget_ppm < self.budget_ppm {
+            return Err(Rejection::malformed(format!("{field}.urgentBudgetPpm"), "must not lie below budgetPpm"));
+        }
+        positive(self.start_within_seconds, &format!("{field}.startWithinSeconds"))?;
+        integer(self.presume_lost_after_seconds, &format!("{field}.presumeLostAfterSeconds"))?;
+        Window::validate_all(&self.windows, &format!("{field}.windows"))
+    }
+}
+
 impl Default for PoolPolicy {
     fn default() -> Self {
         let five_percent = Ppm::new(50_000).expect("50,000 is below 1,000,000");
@@ -115,6 +130,41 @@ impl Default for PoolPolicy {
 }
 
 impl Roster {
+    /// The rules that need no other document.
+    ///
+    /// # Errors
+    /// `malformed` or `too-large`, naming the field.
+    pub fn validate(&self) -> Result<(), Rejection> {
+        positive(self.version, "version")?;
+        let previous = self.previous.len();
+        if (self.version == 1) != (previous == 0) || previous > 2 {
+            return Err(Rejection::malformed("previous", "none in version 1; later the version before, or both of two rivals"));
+        }
+        ascending(&self.previous, "previous")?;
+        if self.settled > self.version {
+            return Err(Rejection::malformed("settled", format!("must not lie above version {}", self.version)));
+        }
+        listed_keys(&self.keys)?;
+        at_most(self.pools.len(), NODES, "pools")?;
+        self.pools.iter().try_for_each(|(pool, policy)| policy.validate(&format!("pools.{pool}")))?;
+        at_most(self.nodes.len(), NODES, "nodes")?;
+        ascending(self.nodes.iter().map(|node| node.id), "nodes")?;
+        at_most(self.removed.len(), NODES, "removed")?;
+        ascending(&self.removed, "removed")?;
+        if let Some(index) = self.removed.iter().position(|id| self.listed(id).is_some()) {
+            return Err(Rejection::malformed(format!("removed[{index}]"), "is listed in nodes too: what left never returns"));
+        }
+        at_most(self.written_off.len(), NODES, "writtenOff")?;
+        ascending(self.written_off.iter().map(|entry| (entry.node, entry.claim)), "writtenOff")?;
+        at_most(self.meet.len(), MEET, "meet")?;
+        match self.meet.iter().position(|address| address.is_empty() || address.len() > ADDRESS_BYTES) {
+            Some(index) => {
+                Err(Rejection::malformed(format!("meet[{index}]"), format!("an address of 1 to {ADDRESS_BYTES} bytes")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether `node` is listed.
     #[must_use]
     pub fn listed(&self, node: &NodeId) -> Option<&Listed> {

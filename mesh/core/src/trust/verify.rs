@@ -1,0 +1,1 @@
+//! The numbered steps from bytes to a verified document.
