@@ -7,6 +7,7 @@
 //! outer door, `streams` for how blobs travel. `docs/PROTOCOL.md` has the bytes on the wire.
 
 pub mod admission;
+pub mod blobs;
 pub mod config;
 mod counters;
 pub mod event;

@@ -31,9 +31,9 @@ impl Layout {
     pub fn of(size_bytes: u64) -> Result<Self, LayoutError> {
         let piece_bytes = match size_bytes {
             0 => return Err(LayoutError::Empty),
-            1..=SMALL_BLOB_BYTES => SMALL_PIECE_BYTES,
-            ..=MEDIUM_BLOB_BYTES => MEDIUM_PIECE_BYTES,
-            ..=BLOB_BYTES => LARGE_PIECE_BYTES,
+            size if size <= SMALL_BLOB_BYTES => SMALL_PIECE_BYTES,
+            size if size <= MEDIUM_BLOB_BYTES => MEDIUM_PIECE_BYTES,
+            size if size <= BLOB_BYTES => LARGE_PIECE_BYTES,
             _ => return Err(LayoutError::TooLarge(size_bytes)),
         };
         let count = u32::try_from(size_bytes.div_ceil(piece_bytes)).expect("at most BLOB_PIECES, which is 16,384");
