@@ -1,4 +1,10 @@
-//! The agent: drives the core with real disks, processes and peers.
+//! The agent of Groundswell: drives the core with real disks, processes and peers.
+//!
+//! Read `agent` for how the parts are wired, `driver` for the one loop, [`store`] for what survives a power cut,
+//! [`config`] for what an administrator says, [`install`] for slots, journal and health.
+//! Decisions are the core's: nothing here judges a document, a record or a gate.
 
+pub mod clock;
 pub mod config;
 pub mod install;
+pub mod store;

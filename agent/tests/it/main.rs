@@ -1,0 +1,3 @@
+//! Integration tests of the agent: one binary, one module per subject.
+
+mod store;
