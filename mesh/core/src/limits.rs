@@ -10,6 +10,8 @@ pub const ROSTER_BYTES: usize = 8 * 1024 * 1024;
 pub const STATUS_BYTES: usize = 2 * 1024;
 /// Largest signed `grants` record in bytes.
 pub const GRANTS_BYTES: usize = 16 * 1024;
+/// Most promises of one warden: at about 165 bytes each they fit its grants record.
+pub const PROMISES: usize = 96;
 /// Longest log tail inside a status record, in bytes.
 pub const LOG_TAIL_BYTES: usize = 200;
 /// Most verdicts of one product kept in a status record.
@@ -125,6 +127,7 @@ pub const BLOB_REFUSALS: u32 = 8;
 const _: () = assert!(STATUS_BYTES < FRAME_BYTES && GRANTS_BYTES < FRAME_BYTES);
 const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame");
 const _: () = assert!(LOG_TAIL_BYTES * 4 < STATUS_BYTES, "the tail never crowds out the facts");
+const _: () = assert!(PROMISES * 168 < GRANTS_BYTES, "a full warden can still sign what it promised");
 const _: () = assert!(SIGNATURES >= ROLE_KEYS);
 const _: () =
     assert!(SMALL_PIECE_BYTES.is_power_of_two() && MEDIUM_PIECE_BYTES.is_power_of_two() && LARGE_PIECE_BYTES.is_power_of_two());

@@ -1,0 +1,216 @@
+//! How many slots a pool has, and who is in it: `B = max(1, floor(N·b))` (design, section 7).
+//!
+//! [`PoolMap`] is everything that leases need of one roster. It is a pure function of the roster and of the
+//! certificates that it names, so every node computes the same one. Who keeps which slot's promise: [`super::wardens`].
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cell::OnceCell;
+use core::fmt;
+
+use crate::digest::Digest;
+use crate::documents::certificate::Certificate;
+use crate::documents::roster::{self, Listed, PoolPolicy, Roster};
+use crate::lease::wardens::Wardens;
+use crate::node_id::NodeId;
+use crate::number::Ppm;
+use crate::text::Pool;
+
+/// Slots of a pool of `nodes` listed nodes under `budget`: `max(1, floor(nodes × budget))`.
+#[must_use]
+pub fn slots(nodes: usize, budget: Ppm) -> u16 {
+    u16::try_from(budget.floor_of(nodes)).unwrap_or(u16::MAX).max(1)
+}
+
+/// One numbered slot of a pool's budget.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// The pool.
+    pub pool: Pool,
+    /// From 0.
+    pub number: u16,
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {} of pool {}", self.number, self.pool)
+    }
+}
+
+/// One listed node as a pool sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The node.
+    pub node: NodeId,
+    /// Its pool, from the certificate that the roster names.
+    pub pool: Pool,
+    /// Unheard of for long when the roster was cut: never a warden while others are awake.
+    pub dormant: bool,
+}
+
+/// What leases need of one roster: its pools, their policy and members, and the wardens of every slot.
+#[derive(Clone, Debug)]
+pub struct PoolMap {
+    roster: Digest,
+    version: u64,
+    previous: Vec<Digest>,
+    settled: u64,
+    pools: BTreeMap<Pool, PoolSeats>,
+    fleet: Vec<NodeId>,
+}
+
+/// One pool of a roster. Holds at least one node.
+#[derive(Clone, Debug)]
+pub struct PoolSeats {
+    policy: PoolPolicy,
+    nodes: Vec<NodeId>,
+    awake: Vec<NodeId>,
+    wardens: Vec<OnceCell<Wardens>>,
+}
+
+impl PoolMap {
+    /// Reads `roster`, whose body digest is `digest`, with the certificate of each listed node.
+    ///
+    /// A listed node whose certificate names no pool counts in none. A pool without a policy has the default one.
+    #[must_use]
+    pub fn of(digest: Digest, roster: &Roster, members: &[(&Listed, &Certificate)]) -> Self {
+        let seats = members.iter().filter_map(|(listed, certificate)| {
+            let pool = certificate.pool.clone()?;
+            Some(Seat { node: listed.id, pool, dormant: listed.dormant })
+        });
+        Self::new(digest, roster.version, &roster.previous, roster.settled, &roster.pools, seats)
+    }
+
+    /// The same from plain data.
+    #[must_use]
+    pub fn new(
+        roster: Digest,
+        version: u64,
+        previous: &[Digest],
+        settled: u64,
+        policies: &BTreeMap<Pool, PoolPolicy>,
+        seats: impl IntoIterator<Item = Seat>,
+    ) -> Self {
+        let mut by_pool: BTreeMap<Pool, BTreeMap<NodeId, bool>> = BTreeMap::new();
+        for seat in seats {
+            by_pool.entry(seat.pool).or_default().insert(seat.node, seat.dormant);
+        }
+        let fleet = awake(by_pool.values().flatten().map(|(node, dormant)| (*node, *dormant)));
+        let pools = by_pool
+            .into_iter()
+            .map(|(pool, nodes)| {
+                let policy = policies.get(&pool).cloned().unwrap_or_default();
+                (pool, PoolSeats::new(policy, &nodes))
+            })
+            .collect();
+        Self { roster, version, previous: previous.to_vec(), settled, pools, fleet }
+    }
+
+    /// Body digest of the roster.
+    #[must_use]
+    pub fn roster(&self) -> Digest {
+        self.roster
+    }
+
+    /// The roster's version.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Body digests of the version before.
+    #[must_use]
+    pub fn previous(&self) -> &[Digest] {
+        &self.previous
+    }
+
+    /// The version up to which all older rosters' promises are known to have ended.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// One pool; `None` when the roster lists no node in it.
+    #[must_use]
+    pub fn pool(&self, pool: &Pool) -> Option<&PoolSeats> {
+        self.pools.get(pool)
+    }
+
+    /// The pool in which `node` is listed.
+    #[must_use]
+    pub fn pool_of(&self, node: &NodeId) -> Option<&Pool> {
+        self.pools.iter().find(|(_, seats)| seats.nodes.binary_search(node).is_ok()).map(|(pool, _)| pool)
+    }
+
+    /// All pools that have nodes, by name.
+    pub fn pools(&self) -> impl Iterator<Item = (&Pool, &PoolSeats)> {
+        self.pools.iter()
+    }
+
+    /// The wardens of a slot; `None` when the pool has no such slot, not even for urgent rollouts.
+    ///
+    /// Worked out at the first call and kept: with 10,000 nodes a slot costs about 10,000 hashes.
+    #[must_use]
+    pub fn wardens(&self, slot: &Slot) -> Option<&Wardens> {
+        let seats = self.pools.get(&slot.pool)?;
+        let candidates = match seats.policy.wardens {
+            roster::Wardens::Pool => &seats.awake,
+            roster::Wardens::Fleet => &self.fleet,
+        };
+        let cell = seats.wardens.get(usize::from(slot.number))?;
+        Some(cell.get_or_init(|| Wardens::draw(slot, candidates)))
+    }
+}
+
+impl PoolSeats {
+    fn new(policy: PoolPolicy, nodes: &BTreeMap<NodeId, bool>) -> Self {
+        let ids: Vec<NodeId> = nodes.keys().copied().collect();
+        let most = slots(ids.len(), policy.budget_ppm).max(slots(ids.len(), policy.urgent_budget_ppm));
+        let wardens = (0..most).map(|_| OnceCell::new()).collect();
+        Self { policy, awake: awake(nodes.iter().map(|(node, dormant)| (*node, *dormant))), nodes: ids, wardens }
+    }
+
+    /// The pool's policy.
+    #[must_use]
+    pub fn policy(&self) -> &PoolPolicy {
+        &self.policy
+    }
+
+    /// Its listed nodes, dormant ones included, sorted.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// Its slots; urgent rollouts may use more of them than others.
+    #[must_use]
+    pub fn slots(&self, urgent: bool) -> u16 {
+        let ordinary = slots(self.nodes.len(), self.policy.budget_ppm);
+        if urgent { ordinary.max(slots(self.nodes.len(), self.policy.urgent_budget_ppm)) } else { ordinary }
+    }
+
+    /// `startWithin` in milliseconds.
+    #[must_use]
+    pub fn start_within_ms(&self) -> u64 {
+        self.policy.start_within_seconds.saturating_mul(1_000)
+    }
+
+    /// `presumeLostAfter` in milliseconds; `None`: never.
+    #[must_use]
+    pub fn presume_lost_after_ms(&self) -> Option<u64> {
+        let seconds = self.policy.presume_lost_after_seconds;
+        (seconds > 0).then(|| seconds.saturating_mul(1_000))
+    }
+}
+
+/// The nodes that are not dormant; all of them if all are dormant. Sorted.
+fn awake(nodes: impl Iterator<Item = (NodeId, bool)> + Clone) -> Vec<NodeId> {
+    let pick =
+        |all: bool| -> Vec<NodeId> { nodes.clone().filter(|(_, dormant)| all || !dormant).map(|(node, _)| node).collect() };
+    let mut awake = pick(false);
+    if awake.is_empty() {
+        awake = pick(true);
+    }
+    awake.sort_unstable();
+    awake
+}
