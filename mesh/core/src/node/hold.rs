@@ -55,6 +55,17 @@ pub enum Hold {
         /// The wave.
         wave: u32,
     },
+    /// Everybody of an earlier wave is done, and too few of it soaked.
+    TooFewSoaked {
+        /// The wave.
+        wave: u32,
+        /// How many soaked.
+        soaked: u32,
+        /// How many the rollout asks for.
+        needed: u32,
+    },
+    /// No wave of the rollout takes this node in.
+    NoWave,
     /// The wave's start time has not come.
     NotBefore(Timestamp),
     /// The wave waits for a signed advance.
@@ -134,7 +145,7 @@ impl Hold {
             Self::Aborted(_) => HoldCode::Aborted,
             Self::Halted { .. } => HoldCode::Halted,
             Self::Expired(..) => HoldCode::Expired,
-            Self::WaveShut { .. } => HoldCode::WaveShut,
+            Self::WaveShut { .. } | Self::TooFewSoaked { .. } | Self::NoWave => HoldCode::WaveShut,
             Self::NoEvidence { .. } => HoldCode::NoEvidence,
             Self::NotBefore(_) => HoldCode::NotBefore,
             Self::Approval { .. } => HoldCode::Approval,
@@ -193,6 +204,10 @@ impl fmt::Display for Hold {
                 names(f, who.iter().map(ToString::to_string), *open)
             }
             Self::NoEvidence { wave } => write!(f, "wave {} has given no evidence yet", nth(*wave)),
+            Self::TooFewSoaked { wave, soaked, needed } => {
+                write!(f, "only {soaked} of wave {} soaked, {needed} needed: lower minSoakedPpm or roll forward", nth(*wave))
+            }
+            Self::NoWave => write!(f, "no wave of the rollout takes this node in"),
             Self::NotBefore(until) => write!(f, "the wave does not open before {until}"),
             Self::Approval { wave } => write!(f, "wave {} waits for a signed advance", nth(*wave)),
             Self::Local(HoldNotice { code, until: Some(until) }) => write!(f, "held on this node: {code}, until {until}"),
