@@ -15,6 +15,7 @@ pub mod member;
 pub mod plan;
 pub mod progress;
 pub mod report;
+mod standing;
 pub mod tally;
 pub mod wave;
 

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::PoolTerms;
 use super::member::Member;
+use super::wave::Waves;
 use crate::documents::rollout::Rollout;
 use crate::node_id::NodeId;
 use crate::text::{NodeName, Pool};
@@ -56,13 +57,46 @@ pub struct PlannedNode {
 }
 
 /// The earliest schedule when published at `start`, one upgrade taking `upgrade_seconds` from claim to `confirmed`.
+/// A slot passes on at `confirmed`; a wave passes when its last node has soaked.
 #[must_use]
 pub fn plan(
-    _rollout: &Rollout,
-    _members: &[Member<'_>],
-    _pools: &BTreeMap<Pool, PoolTerms>,
-    _start: Timestamp,
-    _upgrade_seconds: u64,
+    rollout: &Rollout,
+    members: &[Member<'_>],
+    pools: &BTreeMap<Pool, PoolTerms>,
+    start: Timestamp,
+    upgrade_seconds: u64,
 ) -> Plan {
-    todo!()
+    let waves = Waves::assign(rollout, members);
+    let by_id: BTreeMap<NodeId, &Member<'_>> = members.iter().map(|member| (member.id, member)).collect();
+    let mut passed_at = start;
+    let mut planned = Vec::new();
+    for (index, wave) in (0_u32..).zip(&rollout.waves) {
+        let waited = if index == 0 { passed_at } else { passed_at.plus_seconds(wave.wait_seconds.unwrap_or(0)) };
+        let opens_at = wave.not_before.map_or(waited, |not_before| waited.max(not_before));
+        let mut taken: BTreeMap<Pool, u32> = BTreeMap::new();
+        let mut nodes = Vec::new();
+        let mut confirmed_at = opens_at;
+        for node in waves.members(index) {
+            let member = by_id.get(node).expect("a wave holds nodes among the members it was assigned from");
+            let pool = member.certificate.pool.clone().expect("a node without a pool is in no scope");
+            let slots = pools.get(&pool).copied().unwrap_or_default().slots.max(1);
+            let before = taken.entry(pool.clone()).or_insert(0);
+            let starts_at = opens_at.plus_seconds(u64::from(*before / slots).saturating_mul(upgrade_seconds));
+            *before = before.saturating_add(1);
+            confirmed_at = confirmed_at.max(starts_at.plus_seconds(upgrade_seconds));
+            nodes.push(PlannedNode {
+                node: *node,
+                name: member.certificate.name.clone(),
+                pool,
+                dormant: member.dormant,
+                starts_at,
+            });
+        }
+        // A wave without members passes at once, whatever it waits for (case W4).
+        passed_at = if nodes.is_empty() { passed_at } else { confirmed_at.plus_seconds(wave.soak_seconds) };
+        let approval = wave.approval.is_some() && index >= rollout.open_waves;
+        planned.push(PlannedWave { index, nodes, pools: taken, opens_at, confirmed_at, passes_at: passed_at, approval });
+    }
+    let left_out = waves.order().iter().filter(|node| waves.wave_of(node).is_none()).copied().collect();
+    Plan { waves: planned, left_out, late_joiners: waves.is_total() }
 }

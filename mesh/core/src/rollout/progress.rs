@@ -4,22 +4,27 @@
 //! records and up time, but for [`Passed`], which the node keeps on disk and gives back after a restart.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::PoolTerms;
-use super::gate::{Gate, Verdict};
-use super::halt::Halted;
+use super::gate::{self, Gate, Verdict};
+use super::halt::{self, Halted};
 use super::member::Member;
 use super::report::MemberReport;
-use super::tally::{Renewal, WaveCounts};
-use super::wave::{Place, Waves};
-use crate::documents::rollout::Rollout;
-use crate::node::view::Standing;
+use super::tally::Tally;
+use super::wave::Waves;
+use crate::documents::rollout::{Rollout, State, Wave};
+use crate::node::hold::Hold;
 use crate::node_id::NodeId;
-use crate::text::Pool;
+use crate::text::{NodeName, Pool};
 use crate::time::Timestamp;
+
+/// Most names that a hold carries.
+const NAMES: usize = 5;
 
 /// What this observer remembers of a wave that it saw pass: kept on disk, per rollout id and wave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +62,16 @@ pub struct Clock {
 /// One rollout as one observer follows it.
 #[derive(Clone, Debug)]
 pub struct Progress {
+    rollout: Rollout,
     waves: Waves,
+    tally: Tally,
+    names: BTreeMap<NodeId, NodeName>,
+    memory: BTreeMap<u32, Passed>,
+    opened: BTreeSet<u32>,
+    /// As of the last `settle`: how many waves have passed, from the first one on without a gap.
+    passed: u32,
+    halted: Option<Halted>,
+    clock: Clock,
 }
 
 impl Progress {
@@ -66,24 +80,52 @@ impl Progress {
     /// [`Progress::hear`] next, then call [`Progress::settle`].
     #[must_use]
     pub fn new(
-        _rollout: &Rollout,
-        _members: &[Member<'_>],
-        _pools: &BTreeMap<Pool, PoolTerms>,
-        _passed: Vec<Passed>,
-        _up_ms: u64,
+        rollout: &Rollout,
+        members: &[Member<'_>],
+        pools: &BTreeMap<Pool, PoolTerms>,
+        passed: Vec<Passed>,
+        up_ms: u64,
     ) -> Self {
-        todo!()
+        let waves = Waves::assign(rollout, members);
+        let mut tally = Tally::new(rollout, &waves, members, pools, up_ms);
+        for wave in &passed {
+            tally.remember(wave.wave, &wave.excused);
+        }
+        let in_a_wave = members.iter().filter(|member| waves.wave_of(&member.id).is_some());
+        Self {
+            names: in_a_wave.map(|member| (member.id, member.certificate.name.clone())).collect(),
+            rollout: rollout.clone(),
+            waves,
+            tally,
+            memory: passed.into_iter().map(|passed| (passed.wave, passed)).collect(),
+            opened: BTreeSet::new(),
+            passed: 0,
+            halted: None,
+            clock: Clock { up_ms, wall: Timestamp::default() },
+        }
     }
 
-    /// Goes on under another generation of the same rollout; keeps what was seen of its members.
-    pub fn follow(&mut self, _rollout: &Rollout, _members: &[Member<'_>], _pools: &BTreeMap<Pool, PoolTerms>, _up_ms: u64) {
-        todo!()
+    /// Goes on under another generation of the same rollout; keeps what was seen of its members, and since when.
+    /// Call [`Progress::settle`] next.
+    pub fn follow(&mut self, rollout: &Rollout, members: &[Member<'_>], pools: &BTreeMap<Pool, PoolTerms>, up_ms: u64) {
+        let passed = self.memory.values().cloned().collect();
+        let mut next = Self::new(rollout, members, pools, passed, up_ms);
+        next.tally.carry_over(&self.tally);
+        for (node, name) in &self.names {
+            if next.tally.standing(node).is_some() {
+                next.names.entry(*node).or_insert_with(|| name.clone());
+            }
+        }
+        next.opened = core::mem::take(&mut self.opened);
+        next.halted = self.halted;
+        next.clock.wall = self.clock.wall;
+        *self = next;
     }
 
     /// The generation followed.
     #[must_use]
     pub fn rollout(&self) -> &Rollout {
-        todo!()
+        &self.rollout
     }
 
     /// Its waves.
@@ -92,105 +134,199 @@ impl Progress {
         &self.waves
     }
 
-    /// A new record of a listed member. `up_ms`: this observer's up time when it arrived (in the past for records
-    /// that were read from the store after a restart). No effect for nodes that are in no wave.
-    pub fn hear(&mut self, _node: &NodeId, _report: MemberReport, _up_ms: u64) {
-        todo!()
+    /// Its tally: standings, counts, places, renewals.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// A new record of a member. `up_ms`: this observer's up time when it arrived (in the past for records that were
+    /// read from the store after a restart). No effect for nodes that are in no wave.
+    pub fn hear(&mut self, node: &NodeId, report: MemberReport, up_ms: u64) {
+        self.tally.update(node, report, up_ms);
     }
 
     /// A certified node that the roster does not list, in scope by its newest certificate, whose record names this
     /// rollout: it joins the implicit last wave. `false` where there is none (the last target is not everybody).
-    pub fn join(&mut self, _member: &Member<'_>, _pools: &BTreeMap<Pool, PoolTerms>) -> bool {
-        todo!()
+    pub fn join(&mut self, member: &Member<'_>) -> bool {
+        let joined = self.tally.join(&self.rollout, member);
+        if joined {
+            self.names.entry(member.id).or_insert_with(|| member.certificate.name.clone());
+        }
+        joined
     }
 
     /// Lets time pass and draws all consequences; call it after every batch of reports and at [`Progress::wakeup`].
-    pub fn settle(&mut self, _clock: Clock) -> Vec<Change> {
-        todo!()
+    pub fn settle(&mut self, clock: Clock) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.clock = clock;
+        self.tally.advance(clock.up_ms);
+        let halted = halt::halted(&self.rollout.halt, self.tally.counts());
+        match (self.halted, halted) {
+            (None, Some(now)) => changes.push(Change::Halted(now)),
+            (Some(_), None) => changes.push(Change::Unhalted),
+            _ => {}
+        }
+        self.halted = halted;
+        self.passed = 0;
+        for wave in 0..self.slots() {
+            if self.passed < wave {
+                break;
+            }
+            if self.opens(wave).is_none() && self.opened.insert(wave) {
+                self.tally.open(wave);
+                changes.push(Change::Opened(wave));
+            }
+            if self.halted.is_none() && self.verdict(wave).passed() {
+                self.passed = wave.saturating_add(1);
+                changes.extend(self.remember(wave));
+            }
+        }
+        changes
     }
 
     /// When [`Progress::settle`] is due next: by up time, and by wall time (a `notBefore`).
     #[must_use]
     pub fn wakeup(&self) -> (Option<u64>, Option<Timestamp>) {
-        todo!()
+        let next = self.descriptor(self.passed);
+        let waits = self.wait_ends_ms(self.passed).filter(|at| *at > self.clock.up_ms);
+        let up = [self.tally.next_deadline(), waits].into_iter().flatten().min();
+        (up, next.and_then(|wave| wave.not_before).filter(|at| *at > self.clock.wall))
+    }
+
+    /// Whether `node` may start as far as waves go. See [`Progress::gate`].
+    #[must_use]
+    pub fn gate_of(&self, node: &NodeId) -> Gate {
+        match self.tally.place_of(node) {
+            Some(place) => self.gate(place.wave),
+            None => Gate::Shut(Hold::NoWave),
+        }
     }
 
     /// Whether the members of `wave` may start, as of the last [`Progress::settle`]: paused, aborted and halted
     /// included; documents' expiry, conflicts and local holds are the node's business.
     #[must_use]
-    pub fn gate(&self, _wave: u32, _clock: Clock) -> Gate {
-        todo!()
+    pub fn gate(&self, wave: u32) -> Gate {
+        let reason = || self.rollout.reason.as_str().into();
+        match self.rollout.state {
+            State::Running => {}
+            State::Paused => return Gate::Shut(Hold::Paused(reason())),
+            State::Aborted => return Gate::Shut(Hold::Aborted(reason())),
+        }
+        if let Some(Halted { wave, failures, applicable }) = self.halted {
+            return Gate::Shut(Hold::Halted { wave, failures, applicable });
+        }
+        if wave >= self.slots() {
+            return Gate::Shut(Hold::NoWave);
+        }
+        if self.passed < wave {
+            return Gate::Shut(self.waits_for(wave, self.passed));
+        }
+        self.opens(wave).map_or(Gate::Open, Gate::Shut)
     }
 
-    /// The wave of `node`: its own, or the implicit last one for a node that joined.
+    /// What the wave's own counts say, whatever the waves before it do.
     #[must_use]
-    pub fn wave_of(&self, _node: &NodeId) -> Option<u32> {
-        todo!()
+    pub fn verdict(&self, wave: u32) -> Verdict {
+        gate::judge(&self.tally.wave_counts(wave), self.rollout.min_soaked_ppm)
     }
 
-    /// The place of `node` in the order of starting.
+    /// Whether this wave and all before it have passed, and nothing is halted, as of the last settle.
     #[must_use]
-    pub fn place_of(&self, _node: &NodeId) -> Option<Place> {
-        todo!()
+    pub fn passed(&self, wave: u32) -> bool {
+        wave < self.passed
     }
 
-    /// How many members of its pool could claim before `node`, among the open waves.
+    /// Whether the wave is open, pauses aside, as of the last settle.
     #[must_use]
-    pub fn ahead_of(&self, _node: &NodeId) -> Option<usize> {
-        todo!()
+    pub fn is_open(&self, wave: u32) -> bool {
+        self.passed >= wave && wave < self.slots() && self.opens(wave).is_none()
     }
 
-    /// How often `node` renews its record.
-    #[must_use]
-    pub fn renewal(&self, _node: &NodeId) -> Renewal {
-        todo!()
-    }
-
-    /// How the gate counts `node`.
-    #[must_use]
-    pub fn standing(&self, _node: &NodeId) -> Option<Standing> {
-        todo!()
-    }
-
-    /// Whether `node` is excused now.
-    #[must_use]
-    pub fn is_excused(&self, _node: &NodeId) -> bool {
-        todo!()
-    }
-
-    /// Counts per wave, the implicit last one included where there is one.
-    #[must_use]
-    pub fn counts(&self) -> &[WaveCounts] {
-        todo!()
-    }
-
-    /// What the wave's counts say.
-    #[must_use]
-    pub fn verdict(&self, _wave: u32) -> Verdict {
-        todo!()
-    }
-
-    /// Whether the wave has passed, halts considered.
-    #[must_use]
-    pub fn passed(&self, _wave: u32) -> bool {
-        todo!()
-    }
-
-    /// Whether the wave is open, pauses aside.
-    #[must_use]
-    pub fn is_open(&self, _wave: u32) -> bool {
-        todo!()
-    }
-
-    /// The halt, if any.
+    /// The halt, if any, as of the last settle.
     #[must_use]
     pub fn halted(&self) -> Option<Halted> {
-        todo!()
+        self.halted
     }
 
-    /// Whether the last wave of the descriptor has been seen to pass (remembered).
+    /// Whether the last wave of the descriptor has been seen to pass; remembered, so that it stays true when the
+    /// members go on to a newer rollout.
     #[must_use]
     pub fn complete(&self) -> bool {
-        todo!()
+        self.waves.count().checked_sub(1).is_some_and(|last| self.memory.contains_key(&last))
+    }
+
+    /// One line for people on the wave: why it is not open, what it waits for, or why it passed.
+    #[must_use]
+    pub fn note(&self, wave: u32) -> String {
+        if self.passed(wave) || self.is_open(wave) {
+            return self.verdict(wave).to_string();
+        }
+        match self.gate(wave) {
+            Gate::Open => self.verdict(wave).to_string(),
+            Gate::Shut(hold) if self.verdict(wave) == Verdict::Empty => format!("has no member; {hold}"),
+            Gate::Shut(hold) => hold.to_string(),
+        }
+    }
+
+    /// The descriptor's waves, and the implicit last one where there is one.
+    fn slots(&self) -> u32 {
+        u32::try_from(self.tally.counts().len()).unwrap_or(u32::MAX)
+    }
+
+    fn descriptor(&self, wave: u32) -> Option<&Wave> {
+        usize::try_from(wave).ok().and_then(|wave| self.rollout.waves.get(wave))
+    }
+
+    /// Why `wave` is not open though all before it have passed.
+    fn opens(&self, wave: u32) -> Option<Hold> {
+        let descriptor = self.descriptor(wave)?;
+        if descriptor.approval.is_some() && wave >= self.rollout.open_waves {
+            return Some(Hold::Approval { wave });
+        }
+        if let Some(not_before) = descriptor.not_before
+            && not_before > self.clock.wall
+        {
+            return Some(Hold::NotBefore(not_before));
+        }
+        let left_ms = self.wait_ends_ms(wave)?.checked_sub(self.clock.up_ms).filter(|left| *left > 0)?;
+        Some(Hold::NotBefore(self.clock.wall.plus_seconds(left_ms.div_ceil(1_000))))
+    }
+
+    /// When the wait after the wave before `wave` ends, in this observer's up time.
+    fn wait_ends_ms(&self, wave: u32) -> Option<u64> {
+        let wait_seconds = self.descriptor(wave)?.wait_seconds?;
+        let before = self.memory.get(&wave.checked_sub(1)?)?;
+        Some(before.at_up_ms.saturating_add(wait_seconds.saturating_mul(1_000)))
+    }
+
+    /// The hold of a node of wave `mine` while `wave` has not passed.
+    fn waits_for(&self, mine: u32, wave: u32) -> Hold {
+        let counts = self.tally.wave_counts(wave);
+        match self.verdict(wave) {
+            Verdict::NoEvidence => Hold::NoEvidence { wave },
+            Verdict::TooFewSoaked { soaked, needed } => Hold::TooFewSoaked { wave, soaked, needed },
+            _ => Hold::WaveShut {
+                mine,
+                waits_for: wave,
+                who: self.tally.blocking(wave).filter_map(|node| self.names.get(node)).take(NAMES).cloned().collect(),
+                open: counts.blocking,
+                members: counts.members,
+            },
+        }
+    }
+
+    /// Remembers that `wave` passed, and whom it had excused; tells what must be kept.
+    fn remember(&mut self, wave: u32) -> Option<Change> {
+        let excused = self.tally.excused(wave)?;
+        let known = self.memory.get(&wave);
+        if known.is_some_and(|known| excused.is_subset(&known.excused)) {
+            return None;
+        }
+        let mut passed = known.cloned().unwrap_or(Passed { wave, excused: BTreeSet::new(), at_up_ms: self.clock.up_ms });
+        passed.excused.extend(excused.iter().copied());
+        self.tally.remember(wave, &passed.excused);
+        self.memory.insert(wave, passed.clone());
+        Some(Change::Passed(passed))
     }
 }

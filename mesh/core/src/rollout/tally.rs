@@ -2,18 +2,40 @@
 //!
 //! It is a cache of the records and of *when this observer saw each change*, in milliseconds of the observer's own
 //! up time (awake while running, summed over its restarts), never wall time: so the time that the observer itself
-//! was down or asleep counts against nobody (case M3).
+//! was down or asleep counts against nobody (case M3). How one member is counted stands in [`super::standing`].
+//!
+//! **Silent** is a member whose claim or `activating` stayed the same for start + timeout + revert + grace, or that
+//! confirmed and has not vouched within soak + grace. Only a silent member fails; a late verdict retracts it.
+//!
+//! **Excused** is an unseen or waiting member of an open wave, without a claim, that was not heard of for
+//! `offlineAfter` since the latest of these:
+//! - unseen: since the wave opened here, and since this generation came into force here (case D38);
+//! - waiting, in the front of its pool (see [`super::front`]): since it was last heard, and since it came to stand
+//!   in the front, from where it renews every third of `offlineAfter` (cases M6, D37);
+//! - waiting elsewhere: since a day after it was last heard, when it became due, and since the wave opened (case D36).
+//!
+//! An excuse lasts until the member is heard of again. The front are the first `max(8, 2·slots)` members of a pool,
+//! in the rollout's order, of those in open waves that wait, are not excused and say that they could claim now.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use super::PoolTerms;
+use super::forgiveness::Forgiveness;
+use super::front::{Crossed, Front};
 use super::member::Member;
 use super::report::MemberReport;
-use super::wave::Waves;
+use super::standing::{Stage, Terms, could_claim, failed_claim, judge, stage};
+use super::wave::{Place, Waves, late_place};
 use crate::documents::rollout::Rollout;
+use crate::limits::NODES;
 use crate::node::view::Standing;
 use crate::node_id::NodeId;
+use crate::record::ClaimName;
 use crate::text::Pool;
+
+/// A member that owes no more than that publishes its record once in this time, in milliseconds.
+const DAY_MS: u64 = 86_400_000;
 
 /// A wave's members by how the gate counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,29 +79,410 @@ pub enum Renewal {
     EveryThird,
 }
 
+/// One member: what it said, when, and how it is counted now.
+#[derive(Clone, Debug)]
+struct Entry {
+    place: Place,
+    pool: Pool,
+    /// Not in the roster: a member of the implicit last wave.
+    late: bool,
+    report: MemberReport,
+    /// When it was last heard of; `None` before the first record.
+    heard_ms: Option<u64>,
+    stage: Stage,
+    /// Since when its stage is as it is.
+    stage_since_ms: u64,
+    /// The latest claim that it was seen with.
+    last_claim: Option<ClaimName>,
+    front_since_ms: Option<u64>,
+    excused: bool,
+    /// Excused when this observer saw its wave pass.
+    remembered: bool,
+    standing: Standing,
+    deadline_ms: Option<u64>,
+}
+
+/// One wave's members beside their counts.
+#[derive(Clone, Debug, Default)]
+struct WaveState {
+    opened_ms: Option<u64>,
+    nodes: Vec<NodeId>,
+    blocking: BTreeSet<NodeId>,
+    excused: BTreeSet<NodeId>,
+}
+
 /// The tally of one rollout.
 #[derive(Clone, Debug)]
-pub struct Tally {}
+pub struct Tally {
+    terms: Terms,
+    offline_after_ms: u64,
+    /// When this generation came into force here.
+    generation_since_ms: u64,
+    pools: BTreeMap<Pool, PoolTerms>,
+    members: BTreeMap<NodeId, Entry>,
+    counts: Vec<WaveCounts>,
+    states: Vec<WaveState>,
+    fronts: BTreeMap<Pool, Front>,
+    deadlines: BTreeSet<(u64, NodeId)>,
+    up_ms: u64,
+}
 
 impl Tally {
-    /// Of `rollout` over the members of its waves; nobody has been heard yet.
+    /// Of `rollout` over the members of its waves; nobody has been heard of yet.
     #[must_use]
-    pub fn new(
-        _rollout: &Rollout,
-        _waves: &Waves,
-        _members: &[Member<'_>],
-        _pools: &BTreeMap<Pool, PoolTerms>,
-        _up_ms: u64,
-    ) -> Self {
-        todo!()
+    pub fn new(rollout: &Rollout, waves: &Waves, members: &[Member<'_>], pools: &BTreeMap<Pool, PoolTerms>, up_ms: u64) -> Self {
+        let slots = rollout.waves.len() + usize::from(waves.is_total());
+        let mut tally = Self {
+            terms: Terms::of(rollout),
+            offline_after_ms: rollout.offline_after_seconds.saturating_mul(1_000),
+            generation_since_ms: up_ms,
+            pools: pools.clone(),
+            members: BTreeMap::new(),
+            counts: alloc::vec![WaveCounts::default(); slots],
+            states: alloc::vec![WaveState::default(); slots],
+            fronts: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            up_ms,
+        };
+        for member in members {
+            if let (Some(place), Some(pool)) = (waves.place_of(&member.id), &member.certificate.pool) {
+                tally.enter(place, pool, false);
+            }
+        }
+        tally
     }
-    /// Counts what `node`'s record says now. `up_ms`: this observer's up time when the record arrived.
-    pub fn update(&mut self, _node: &NodeId, _report: MemberReport, _up_ms: u64) {
-        todo!()
+
+    /// Goes on from the tally of another generation of the same rollout: what was heard, and when, is kept.
+    pub fn carry_over(&mut self, before: &Self) {
+        if self.terms.generation == before.terms.generation {
+            self.generation_since_ms = before.generation_since_ms;
+        }
+        self.up_ms = self.up_ms.max(before.up_ms);
+        for (state, old) in self.states.iter_mut().zip(&before.states) {
+            state.opened_ms = old.opened_ms;
+        }
+        for (node, old) in &before.members {
+            if old.late && !self.members.contains_key(node) {
+                let wave = self.terms.waves();
+                self.enter(Place { wave, ..old.place }, &old.pool, true);
+            }
+            self.change(node, |entry| {
+                entry.report = old.report.clone();
+                entry.heard_ms = old.heard_ms;
+                entry.stage = old.stage;
+                entry.stage_since_ms = old.stage_since_ms;
+                entry.last_claim = old.last_claim;
+                entry.front_since_ms = old.front_since_ms;
+                entry.excused = old.excused;
+            });
+        }
     }
-    /// How the gate counts `node`.
+
+    /// Adds a node that the roster does not list to the implicit last wave. `false` where there is no such wave,
+    /// or no room for more.
+    pub fn join(&mut self, rollout: &Rollout, member: &Member<'_>) -> bool {
+        let Some(pool) = &member.certificate.pool else { return false };
+        if self.members.contains_key(&member.id) {
+            return true;
+        }
+        let there_is_one = self.states.len() > rollout.waves.len();
+        if !there_is_one || self.members.len() >= NODES {
+            return false;
+        }
+        self.enter(late_place(rollout, member), pool, true);
+        true
+    }
+
+    /// Counts what `node`'s record says now; no effect for nodes in no wave.
+    /// `up_ms`: this observer's up time when the record arrived; for a record read from the store, when it had.
+    pub fn update(&mut self, node: &NodeId, report: MemberReport, up_ms: u64) {
+        self.up_ms = self.up_ms.max(up_ms);
+        self.change(node, |entry| {
+            let stage = stage(&report);
+            if stage != entry.stage {
+                entry.stage = stage;
+                entry.stage_since_ms = up_ms;
+            }
+            entry.last_claim = entry.last_claim.max(report.claim);
+            entry.report = report;
+            entry.heard_ms = Some(up_ms);
+            entry.excused = false;
+        });
+    }
+
+    /// A wave opened, as seen here: its members' absence counts from now on. The first call counts.
+    pub fn open(&mut self, wave: u32) {
+        let up_ms = self.up_ms;
+        let Some(state) = at_mut(&mut self.states, wave) else { return };
+        if state.opened_ms.is_none() {
+            state.opened_ms = Some(up_ms);
+            let nodes = state.nodes.clone();
+            for node in nodes {
+                self.change(&node, |_| {});
+            }
+        }
+    }
+
+    /// These were excused when the wave was seen to pass: they do not shut it again, but their failures count.
+    pub fn remember<'n>(&mut self, wave: u32, excused: impl IntoIterator<Item = &'n NodeId>) {
+        for node in excused {
+            if self.members.get(node).is_some_and(|entry| entry.place.wave == wave && !entry.remembered) {
+                self.change(node, |entry| entry.remembered = true);
+            }
+        }
+    }
+
+    /// Lets the observer's up time pass.
+    pub fn advance(&mut self, up_ms: u64) {
+        self.up_ms = self.up_ms.max(up_ms);
+        while let Some((deadline, node)) = self.deadlines.first().copied()
+            && deadline <= self.up_ms
+        {
+            self.deadlines.remove(&(deadline, node));
+            self.change(&node, |_| {});
+        }
+    }
+
+    /// The up time at which a count changes next if nothing is heard.
     #[must_use]
-    pub fn standing(&self, _node: &NodeId) -> Option<Standing> {
-        todo!()
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
+
+    /// Counts per wave, the implicit last one included where there is one.
+    #[must_use]
+    pub fn counts(&self) -> &[WaveCounts] {
+        &self.counts
+    }
+
+    /// Counts of one wave; all zero beyond the last.
+    #[must_use]
+    pub fn wave_counts(&self, wave: u32) -> WaveCounts {
+        usize::try_from(wave).ok().and_then(|wave| self.counts.get(wave)).copied().unwrap_or_default()
+    }
+
+    /// Members of `wave` for whom the gate waits.
+    pub fn blocking(&self, wave: u32) -> impl Iterator<Item = &NodeId> {
+        at(&self.states, wave).into_iter().flat_map(|state| &state.blocking)
+    }
+
+    /// Members of `wave` that are excused now.
+    #[must_use]
+    pub fn excused(&self, wave: u32) -> Option<&BTreeSet<NodeId>> {
+        at(&self.states, wave).map(|state| &state.excused)
+    }
+
+    /// How the gate counts `node`; `None` when it is in no wave.
+    #[must_use]
+    pub fn standing(&self, node: &NodeId) -> Option<Standing> {
+        self.members.get(node).map(|entry| entry.standing)
+    }
+
+    /// What `node` last said of the rollout; `None` when it is in no wave.
+    #[must_use]
+    pub fn report(&self, node: &NodeId) -> Option<&MemberReport> {
+        self.members.get(node).map(|entry| &entry.report)
+    }
+
+    /// Whether `node` is excused now.
+    #[must_use]
+    pub fn is_excused(&self, node: &NodeId) -> bool {
+        self.members.get(node).is_some_and(|entry| entry.excused)
+    }
+
+    /// The place of `node` in the order of starting.
+    #[must_use]
+    pub fn place_of(&self, node: &NodeId) -> Option<Place> {
+        self.members.get(node).map(|entry| entry.place)
+    }
+
+    /// All members in order of their ids.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.members.keys()
+    }
+
+    /// Every failure that is not forgiven, with the claim to name in order to forgive it.
+    pub fn failures(&self) -> impl Iterator<Item = (NodeId, Option<ClaimName>)> {
+        let failed = self.members.iter().filter(|(_, entry)| entry.standing == Standing::Failed);
+        failed.map(|(node, entry)| (*node, failed_claim(&entry.report, entry.last_claim)))
+    }
+
+    /// How often `node` renews its record.
+    #[must_use]
+    pub fn renewal(&self, node: &NodeId) -> Renewal {
+        match self.members.get(node) {
+            Some(entry) if entry.stage.holds() || entry.front_since_ms.is_some() => Renewal::EveryThird,
+            _ => Renewal::Daily,
+        }
+    }
+
+    /// How many of its pool could claim before `node`; `None` when it is in no wave.
+    #[must_use]
+    pub fn ahead_of(&self, node: &NodeId) -> Option<usize> {
+        let entry = self.members.get(node)?;
+        Some(self.fronts.get(&entry.pool).map_or(0, |front| front.ahead_of(&entry.place)))
+    }
+
+    /// The generation's forgiveness.
+    #[must_use]
+    pub fn forgiveness(&self) -> &Forgiveness {
+        &self.terms.forgiveness
+    }
+
+    fn enter(&mut self, place: Place, pool: &Pool, late: bool) {
+        let node = place.node;
+        let entry = Entry {
+            place,
+            pool: pool.clone(),
+            late,
+            report: MemberReport::default(),
+            heard_ms: None,
+            stage: Stage::None,
+            stage_since_ms: self.up_ms,
+            last_claim: None,
+            front_since_ms: None,
+            excused: false,
+            remembered: false,
+            standing: Standing::Unseen,
+            deadline_ms: None,
+        };
+        if let Some(state) = at_mut(&mut self.states, place.wave) {
+            state.nodes.push(node);
+            self.count(&entry, true);
+            self.members.insert(node, entry);
+            self.change(&node, |_| {});
+        }
+    }
+
+    /// The one way to change a member: out of the counts, edited, judged anew, and counted again.
+    fn change(&mut self, node: &NodeId, edit: impl FnOnce(&mut Entry)) {
+        let mut edit = Some(edit);
+        // Whoever crosses the line of a front because of it is due at another time now.
+        let mut pending = alloc::vec![*node];
+        while let Some(node) = pending.pop() {
+            let Some(mut entry) = self.members.remove(&node) else { continue };
+            self.count(&entry, false);
+            if let Some(edit) = edit.take() {
+                edit(&mut entry);
+            }
+            self.reassess(&mut entry, &mut pending);
+            self.count(&entry, true);
+            self.members.insert(node, entry);
+        }
+    }
+
+    fn reassess(&mut self, entry: &mut Entry, crossed: &mut Vec<NodeId>) {
+        let start_within = self.pools.get(&entry.pool).copied().unwrap_or_default().start_within_seconds;
+        let judged = judge(&self.terms, &entry.place, &entry.report, entry.last_claim, start_within);
+        let silent_at = judged.silent_after_ms.map(|after| entry.stage_since_ms.saturating_add(after));
+        let silent = silent_at.is_some_and(|at| at <= self.up_ms);
+        entry.standing = if silent { Standing::Failed } else { judged.standing };
+        entry.deadline_ms = silent_at.filter(|_| !silent);
+
+        let opened_ms = at(&self.states, entry.place.wave).and_then(|state| state.opened_ms);
+        let Some(opened_ms) = opened_ms.filter(|_| matches!(entry.standing, Standing::Unseen | Standing::Waiting)) else {
+            entry.excused = false;
+            self.stand(entry, false, crossed);
+            return;
+        };
+        let ready = entry.standing == Standing::Waiting && !entry.excused && could_claim(&entry.report);
+        self.stand(entry, ready, crossed);
+        if entry.excused {
+            return;
+        }
+        let excused_at = self.absent_since(entry, opened_ms).saturating_add(self.offline_after_ms);
+        if excused_at > self.up_ms {
+            entry.deadline_ms = Some(excused_at);
+        } else {
+            entry.excused = true;
+            self.stand(entry, false, crossed);
+        }
+    }
+
+    /// From when on its silence counts towards an excuse: see the words at the head of this file.
+    fn absent_since(&self, entry: &Entry, opened_ms: u64) -> u64 {
+        match (entry.standing, entry.heard_ms, entry.front_since_ms) {
+            (Standing::Waiting, Some(heard), Some(front)) => heard.max(front),
+            (Standing::Waiting, Some(heard), None) => heard.saturating_add(DAY_MS).max(opened_ms),
+            _ => opened_ms.max(self.generation_since_ms),
+        }
+    }
+
+    /// Puts the member among those of its pool that could claim, or takes it out.
+    fn stand(&mut self, entry: &mut Entry, ready: bool, crossed: &mut Vec<NodeId>) {
+        let slots = self.pools.get(&entry.pool).copied().unwrap_or_default().slots;
+        if !self.fronts.contains_key(&entry.pool) {
+            self.fronts.insert(entry.pool.clone(), Front::new(slots));
+        }
+        let Some(front) = self.fronts.get_mut(&entry.pool) else { return };
+        let moved = if ready { front.insert(entry.place) } else { front.remove(&entry.place) };
+        entry.front_since_ms = front.has(&entry.place).then(|| entry.front_since_ms.unwrap_or(self.up_ms));
+        match moved {
+            Crossed::Nobody => {}
+            Crossed::In(place) | Crossed::Out(place) => crossed.push(place.node),
+        }
+    }
+
+    /// Adds the member to its wave's counts, or takes it out of them.
+    fn count(&mut self, entry: &Entry, add: bool) {
+        let node = entry.place.node;
+        if let Some(deadline) = entry.deadline_ms {
+            if add {
+                self.deadlines.insert((deadline, node))
+            } else {
+                self.deadlines.remove(&(deadline, node))
+            };
+        }
+        // The implicit last wave counts over those seen.
+        if entry.late && entry.standing == Standing::Unseen {
+            return;
+        }
+        let undecided = matches!(entry.standing, Standing::Unseen | Standing::Waiting | Standing::InProgress);
+        let blocks = undecided && !entry.excused && !entry.remembered;
+        let (Some(counts), Some(state)) =
+            (at_mut(&mut self.counts, entry.place.wave), at_mut(&mut self.states, entry.place.wave))
+        else {
+            return;
+        };
+        let by_standing = match entry.standing {
+            Standing::NotApplicable => &mut counts.not_applicable,
+            Standing::Unseen => &mut counts.unseen,
+            Standing::Waiting => &mut counts.waiting,
+            Standing::InProgress => &mut counts.in_progress,
+            Standing::Soaked => &mut counts.soaked,
+            Standing::Failed => &mut counts.failed,
+            Standing::Forgiven => &mut counts.forgiven,
+        };
+        step(by_standing, add);
+        step(&mut counts.members, add);
+        if entry.excused {
+            step(&mut counts.excused, add);
+            if add {
+                state.excused.insert(node)
+            } else {
+                state.excused.remove(&node)
+            };
+        }
+        if blocks {
+            step(&mut counts.blocking, add);
+            if add {
+                state.blocking.insert(node)
+            } else {
+                state.blocking.remove(&node)
+            };
+        }
+    }
+}
+
+fn step(count: &mut u32, up: bool) {
+    let next = if up { count.checked_add(1) } else { count.checked_sub(1) };
+    *count = next.expect("each member is counted once, and taken out only where it was counted");
+}
+
+fn at<T>(list: &[T], wave: u32) -> Option<&T> {
+    usize::try_from(wave).ok().and_then(|wave| list.get(wave))
+}
+
+fn at_mut<T>(list: &mut [T], wave: u32) -> Option<&mut T> {
+    usize::try_from(wave).ok().and_then(|wave| list.get_mut(wave))
 }

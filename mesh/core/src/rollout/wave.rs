@@ -132,12 +132,7 @@ impl Waves {
             wave.expect("a wave is assigned by its index in the rollout").push(member.id);
             places.insert(member.id, Place { wave: index, ..*place });
         }
-        Self {
-            order: candidates.iter().map(|(_, member, _)| member.id).collect(),
-            places,
-            waves,
-            total: rollout.waves.iter().any(|wave| wave.percent_ppm == Some(Ppm::ALL)),
-        }
+        Self { order: candidates.iter().map(|(_, member, _)| member.id).collect(), places, waves, total: is_total(rollout) }
     }
 
     /// All candidates in the rollout's shuffled order, dormant ones last; also those in no wave.
@@ -184,6 +179,12 @@ impl Waves {
         let most = most.floor_of(self.order.len()).max(1);
         (size > most).then_some((size, most))
     }
+}
+
+/// Whether the last target of `rollout` is all candidates: only then are late joiners offered it.
+#[must_use]
+pub fn is_total(rollout: &Rollout) -> bool {
+    rollout.waves.iter().any(|wave| wave.percent_ppm == Some(Ppm::ALL))
 }
 
 /// The place of a node that the rollout's roster does not list: after everybody, in the implicit last wave.
