@@ -92,6 +92,12 @@ impl Entry {
         }
     }
 
+    /// Its size on the wire, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.records().map(|record| record.bytes().len()).sum()
+    }
+
     fn sync_id(&self) -> SyncId {
         let key = self.key();
         let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync record key");
@@ -339,7 +345,7 @@ impl Ledger {
     }
 
     /// What sync compares, one id per entry.
-    pub(crate) fn sync_ids(&self) -> impl Iterator<Item = (SyncId, RecordKey, Stamp)> {
-        self.entries.iter().map(|(key, (id, entry))| (*id, *key, entry.rank()))
+    pub(crate) fn sync_ids(&self) -> impl Iterator<Item = (SyncId, RecordKey)> {
+        self.entries.iter().map(|(key, (id, _))| (*id, *key))
     }
 }

@@ -13,8 +13,8 @@ use crate::record::{RecordKey, Stamp};
 /// Version byte in front of every frame.
 pub const VERSION: u8 = 1;
 
-/// How many bytes of items a sender packs into one frame: the largest item more still fits.
-pub(super) const PACKED_BYTES: usize = FRAME_BYTES / 2 - 8 * 1024;
+/// How many bytes of items a sender packs into one frame, or one item: the lists of a sync turn fit beside them.
+pub(super) const PACKED_BYTES: usize = FRAME_BYTES / 2;
 
 /// Why bytes are not a frame, or a frame is not in place. The peer that sent it loses standing; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,8 @@ pub enum FrameError {
 pub(super) enum Frame {
     /// Records that are new to the sender, and proofs.
     Records(Items),
+    /// The same, from a holder to its wardens or back: no duplicate of it makes a link lazy.
+    Direct(Items),
     /// What the sender has; a link that only announces is lazy.
     Announce(Vec<Held>),
     /// Send these, and push to me from now on.
@@ -106,7 +108,7 @@ impl Frame {
             return Err(FrameError::Malformed);
         }
         let longest = match &frame {
-            Self::Records(items) => items.len(),
+            Self::Records(items) | Self::Direct(items) => items.len(),
             Self::Announce(held) => held.len(),
             Self::Graft(keys) => keys.len(),
             Self::Prune => 0,

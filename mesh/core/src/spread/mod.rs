@@ -6,19 +6,42 @@
 //! Nothing here verifies signatures or membership: that is for the caller, before it merges and calls [`Spread::note_new`].
 
 pub mod frame;
+mod inventory;
 pub mod neighbours;
-pub mod push;
-pub mod sync;
+mod origin;
+mod push;
+mod sync;
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use frame::Frame;
 pub use frame::FrameError;
+use inventory::Inventory;
+use push::{Outbox, Push, pick};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use sync::{Session, Turn};
 
 use crate::digest::Digest;
 use crate::node_id::NodeId;
 use crate::record::RecordKey;
 use crate::record::ledger::Ledger;
+use crate::record::signed::SignedRecord;
 use crate::time::Time;
+
+/// A node syncs with a random neighbour this often, more or less a fifth.
+pub const SYNC_EVERY_MS: u64 = 60_000;
+/// A session in which nothing came for this long is given up: the time a full frame takes on a very slow link.
+const SYNC_PATIENCE_MS: u64 = 30_000;
+/// A session in which nothing came for this long does not keep the next one waiting.
+const SYNC_STALLED_MS: u64 = 2_000;
+/// Most sessions that a node has begun and that run at once. Normally one: two would bring the same things twice.
+const SYNC_BEGUN: usize = 4;
+/// After a connect the lower id begins. The higher one does when nothing has come of it after this long.
+const SYNC_SECOND_MS: u64 = 2_000;
+/// After a session that was given up.
+const SYNC_AGAIN_MS: u64 = 5_000;
 
 /// The documents that sync carries, as the trust room keeps them.
 pub trait Documents {
@@ -44,46 +67,87 @@ pub enum Heard {
 
 /// The dissemination of one node. Feed it with links, frames and time; send what it leaves in [`Spread::take_frames`].
 #[derive(Debug)]
-pub struct Spread {}
+pub struct Spread {
+    me: NodeId,
+    rng: ChaCha8Rng,
+    push: Push,
+    out: Outbox,
+    /// Sessions that this node began, one per peer.
+    begun: BTreeMap<NodeId, Session>,
+    /// Sessions that peers began, one per peer.
+    accepted: BTreeMap<NodeId, Session>,
+    /// With whom to begin a session, and from when on.
+    due: BTreeMap<NodeId, Time>,
+    periodic_at: Option<Time>,
+    /// Keys that the last frame brought by sync: passed on as announcements only.
+    quiet: BTreeSet<RecordKey>,
+}
 
 impl Spread {
     /// `seed` seeds all of its randomness.
     #[must_use]
     pub fn new(me: NodeId, seed: [u8; 32]) -> Self {
-        let _ = (me, seed);
-        todo!()
+        Self {
+            me,
+            rng: ChaCha8Rng::from_seed(seed),
+            push: Push::default(),
+            out: Outbox::new(),
+            begun: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            due: BTreeMap::new(),
+            periodic_at: None,
+            quiet: BTreeSet::new(),
+        }
     }
 
     /// A link to an admitted member is up. At most [`crate::limits::PEERS`]; the driver refuses more.
     pub fn peer_up(&mut self, now: Time, peer: NodeId) {
-        let _ = (now, peer);
-        todo!()
+        self.forget_sessions(&peer);
+        self.push.peer_up(peer);
+        let wait_ms = if self.me < peer { 0 } else { SYNC_SECOND_MS + self.rng.next_u64() % SYNC_SECOND_MS };
+        self.due.insert(peer, now.after_ms(wait_ms));
+        if self.periodic_at.is_none() {
+            self.schedule_periodic(now);
+        }
     }
 
     /// The link is gone; its queue and sessions go with it.
-    pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
-        let _ = (now, peer);
-        todo!()
+    pub fn peer_down(&mut self, peer: &NodeId) {
+        self.push.peer_down(peer, &mut self.rng, &mut self.out);
+        self.forget_sessions(peer);
+        self.out.retain(|(to, _)| to != peer);
+    }
+
+    fn forget_sessions(&mut self, peer: &NodeId) {
+        self.begun.remove(peer);
+        self.accepted.remove(peer);
+        self.due.remove(peer);
     }
 
     /// The ledger's entry under `key` changed: by this node itself (`from` is `None`), or heard from a peer, verified and
-    /// merged. It goes to the neighbours in the next batch. Call it after every [`Ledger::merge`] that said `New` or `Convicted`.
+    /// merged. It goes to the neighbours in the next batch. Call it after every [`Ledger::merge`] that said `New` or
+    /// `Convicted`, before the next frame is handled. Documents need no such call: gossip and sync carry them.
     pub fn note_new(&mut self, now: Time, key: RecordKey, from: Option<NodeId>) {
-        let _ = (now, key, from);
-        todo!()
+        let quietly = from.is_some() && self.quiet.remove(&key);
+        self.push.note_new(now, key, from, quietly, &mut self.rng);
     }
 
     /// Sends the entry under `key` to these connected peers at the next wake-up, whatever the links are and whatever the
     /// limits: holders and wardens of a slot tell each other directly (design, section 5).
     pub fn push_to(&mut self, now: Time, key: RecordKey, peers: &[NodeId]) {
-        let _ = (now, key, peers);
-        todo!()
+        self.push.push_to(now, key, peers);
     }
 
     /// Starts a sync with a connected peer as soon as no other runs, e.g. with a warden.
     pub fn sync_with(&mut self, now: Time, peer: &NodeId) {
-        let _ = (now, peer);
-        todo!()
+        if self.push.is_up(peer) {
+            self.due.entry(*peer).and_modify(|at| *at = now.min(*at)).or_insert(now);
+        }
+    }
+
+    /// Connected peers, in order.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = &NodeId> {
+        self.push.peers()
     }
 
     /// Takes one frame from a connected peer. Answers to it are in [`Spread::take_frames`] afterwards.
@@ -98,24 +162,111 @@ impl Spread {
         ledger: &Ledger,
         documents: &dyn Documents,
     ) -> Result<Vec<Heard>, FrameError> {
-        let _ = (now, peer, frame, ledger, documents);
-        todo!()
+        self.quiet.clear();
+        if !self.push.is_up(&peer) {
+            return Err(FrameError::NotConnected);
+        }
+        match Frame::decode(frame)? {
+            Frame::Records(items) => self.push.records(peer, items, false, ledger, &mut self.out),
+            Frame::Direct(items) => self.push.records(peer, items, true, ledger, &mut self.out),
+            Frame::Announce(held) => self.push.announced(now, peer, held, ledger).map(|()| Vec::new()),
+            Frame::Graft(keys) => self.push.graft(now, &peer, keys).map(|()| Vec::new()),
+            Frame::Prune => self.push.pruned(peer, &mut self.rng, &mut self.out).map(|()| Vec::new()),
+            Frame::Sync(turn) => self.sync_turn(now, peer, turn, ledger, documents),
+        }
+    }
+
+    fn sync_turn(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        turn: Turn,
+        ledger: &Ledger,
+        documents: &dyn Documents,
+    ) -> Result<Vec<Heard>, FrameError> {
+        let sessions = if turn.by_initiator { &mut self.accepted } else { &mut self.begun };
+        if turn.by_initiator && turn.number == 0 {
+            sessions.insert(peer, Session::accept(now, turn.session));
+        }
+        // A turn of a session that was given up here is stale, not wrong.
+        let Some(session) = sessions.get_mut(&peer).filter(|session| session.id == turn.session) else { return Ok(Vec::new()) };
+        let taken = session.take(now, turn, ledger, documents);
+        let Ok(Some(taken)) = taken else {
+            sessions.remove(&peer);
+            self.due.insert(peer, now.after_ms(SYNC_AGAIN_MS));
+            return taken.map(|_| Vec::new());
+        };
+        self.out.extend(taken.answer.map(|frame| (peer, frame.encode())));
+        let mut heard = taken.heard;
+        if taken.done {
+            sessions.remove(&peer);
+            self.due.remove(&peer);
+            heard.push(Heard::Synced(peer));
+        }
+        let keys = heard.iter().filter_map(|heard| if let Heard::Record(bytes) = heard { Some(bytes) } else { None });
+        self.quiet.extend(keys.filter_map(|bytes| SignedRecord::peek(bytes).ok()).map(|(key, _)| key));
+        Ok(heard)
     }
 
     /// Does what is due.
     pub fn wake(&mut self, now: Time, ledger: &Ledger, documents: &dyn Documents) {
-        let _ = (now, ledger, documents);
-        todo!()
+        self.push.wake(now, ledger, &mut self.rng, &mut self.out);
+        self.give_up_stalled(now);
+        if self.periodic_at.is_some_and(|at| at <= now) {
+            self.schedule_periodic(now);
+            let peers: Vec<NodeId> = self.push.peers().copied().collect();
+            if let Some(peer) = pick(&peers, &mut self.rng) {
+                self.sync_with(now, &peer);
+            }
+        }
+        while self.may_begin(now)
+            && let Some(peer) = self.next_due(now)
+        {
+            self.due.remove(&peer);
+            let (session, frame) = Session::begin(now, self.rng.next_u64(), &Inventory::of(ledger, documents));
+            self.begun.insert(peer, session);
+            self.out.push((peer, frame.encode()));
+        }
+    }
+
+    fn give_up_stalled(&mut self, now: Time) {
+        let stalled = |session: &Session| now.since_ms(session.active_at) >= SYNC_PATIENCE_MS;
+        self.accepted.retain(|_, session| !stalled(session));
+        let given_up: Vec<NodeId> = self.begun.iter().filter(|(_, session)| stalled(session)).map(|(peer, _)| *peer).collect();
+        for peer in given_up {
+            self.begun.remove(&peer);
+            self.due.insert(peer, now.after_ms(SYNC_AGAIN_MS));
+        }
+    }
+
+    fn may_begin(&self, now: Time) -> bool {
+        let stalled = self.begun.values().all(|session| now.since_ms(session.active_at) >= SYNC_STALLED_MS);
+        self.begun.len() < SYNC_BEGUN && stalled
+    }
+
+    fn next_due(&self, now: Time) -> Option<NodeId> {
+        let due = self.due.iter().filter(|(peer, at)| **at <= now && !self.begun.contains_key(*peer));
+        due.min_by_key(|(_, at)| **at).map(|(peer, _)| *peer)
+    }
+
+    fn schedule_periodic(&mut self, now: Time) {
+        let fifth = SYNC_EVERY_MS / 5;
+        self.periodic_at = Some(now.after_ms(SYNC_EVERY_MS - fifth + self.rng.next_u64() % (2 * fifth)));
     }
 
     /// Frames to send, in order, since the last call.
     pub fn take_frames(&mut self) -> Vec<(NodeId, Vec<u8>)> {
-        todo!()
+        core::mem::take(&mut self.out)
     }
 
     /// When [`Spread::wake`] has something to do next.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        todo!()
+        let sessions = self.begun.values().chain(self.accepted.values());
+        let patience = sessions.map(|session| session.active_at.after_ms(SYNC_PATIENCE_MS));
+        let startable = self.due.iter().filter(|(peer, _)| !self.begun.contains_key(*peer)).map(|(_, at)| *at);
+        let free_at = self.begun.values().map(|session| session.active_at.after_ms(SYNC_STALLED_MS)).max();
+        let begin = startable.min().filter(|_| self.begun.len() < SYNC_BEGUN).map(|at| free_at.map_or(at, |free| at.max(free)));
+        self.push.next_wakeup().into_iter().chain(patience).chain(begin).chain(self.periodic_at).min()
     }
 }

@@ -1,13 +1,32 @@
 //! Whom to connect to, and when: three links chosen at random, and the addresses that were given (design, section 5).
 //!
-//! Pure: the driver dials. Inbound links need nothing from here.
+//! A node picks three members at random and keeps to them; one that cannot be reached for a while is replaced. Until it
+//! has three links it also dials its configured bootstrap addresses and the roster's meeting addresses. It dials a member
+//! only at addresses from that member's own signed record, or where it reached it before.
+//! Pure: the driver dials, and what it does not report back within [`DIAL_MS`] has failed. Inbound links need nothing here.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
+use super::push::pick;
+use crate::limits::{ADDRESS_BYTES, ADDRESSES, MEET, OWN_LINKS, PEERS, REMEMBERED_PEERS};
 use crate::node_id::NodeId;
 use crate::time::Time;
+
+/// How long a dial may take before it counts as failed.
+pub const DIAL_MS: u64 = 10_000;
+/// The first pause after a failed dial; doubled by each further one …
+const PAUSE_LEAST_MS: u64 = 1_000;
+/// … up to five minutes: a node that comes back is found soon, one that does not costs little.
+const PAUSE_MOST_MS: u64 = 300_000;
+/// A chosen member that failed this often in a row is replaced by another.
+const FAILURES_TO_REPLACE: u32 = 3;
+/// A link that held this long clears its target's failures.
+const HELD_MS: u64 = 60_000;
 
 /// Connect to a member at one of these addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,57 +46,196 @@ pub struct Member<'a> {
     pub addresses: &'a [String],
 }
 
+/// What is dialled: a member, or an address where any member will do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Member(NodeId),
+    Address(String),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempts {
+    failures: u32,
+    next_at: Time,
+}
+
 /// Whom this node wants as neighbours, what it remembers of them, and when it tries again.
 #[derive(Debug)]
-pub struct Neighbours {}
+pub struct Neighbours {
+    me: NodeId,
+    rng: ChaCha8Rng,
+    bootstrap: BTreeSet<String>,
+    meet: BTreeSet<String>,
+    /// The links that this node chose itself.
+    chosen: BTreeSet<NodeId>,
+    /// Connected peers, since when, and the address at which this node reached them.
+    connected: BTreeMap<NodeId, (Time, Option<String>)>,
+    remembered: BTreeMap<NodeId, String>,
+    attempts: BTreeMap<Target, Attempts>,
+    next_wakeup: Option<Time>,
+}
 
 impl Neighbours {
     /// `bootstrap` are the configured addresses.
     #[must_use]
     pub fn new(me: NodeId, seed: [u8; 32], bootstrap: Vec<String>) -> Self {
-        let _ = (me, seed, bootstrap);
-        todo!()
+        Self {
+            me,
+            rng: ChaCha8Rng::from_seed(seed),
+            bootstrap: bootstrap.into_iter().collect(),
+            meet: BTreeSet::new(),
+            chosen: BTreeSet::new(),
+            connected: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            next_wakeup: None,
+        }
     }
 
-    /// Replaces the roster's meeting addresses.
+    /// Replaces the roster's meeting addresses; at most [`MEET`] are used.
     pub fn set_meet(&mut self, meet: &[String]) {
-        let _ = meet;
-        todo!()
+        self.meet = meet.iter().take(MEET).filter(|address| plausible(address)).cloned().collect();
     }
 
     /// A link is up; `address` is where this node reached the peer, if this node dialled.
     pub fn peer_up(&mut self, now: Time, peer: NodeId, address: Option<String>) {
-        let _ = (now, peer, address);
-        todo!()
+        if let Some(address) = &address {
+            self.remember(peer, address.clone());
+        }
+        self.connected.insert(peer, (now, address));
     }
 
     /// The last link to a peer is gone.
     pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
-        let _ = (now, peer);
-        todo!()
+        let Some((since, address)) = self.connected.remove(peer) else { return };
+        if now.since_ms(since) >= HELD_MS {
+            self.attempts.remove(&Target::Member(*peer));
+            if let Some(address) = address {
+                self.attempts.remove(&Target::Address(address));
+            }
+        }
     }
 
-    /// Takes back what was remembered before a restart.
+    /// Takes back what was remembered before a restart. Beyond [`REMEMBERED_PEERS`] an arbitrary other peer is forgotten.
     pub fn remember(&mut self, peer: NodeId, address: String) {
-        let _ = (peer, address);
-        todo!()
+        if peer == self.me || !plausible(&address) {
+            return;
+        }
+        self.remembered.insert(peer, address);
+        if self.remembered.len() > REMEMBERED_PEERS {
+            let others: Vec<NodeId> = self.remembered.keys().copied().filter(|other| *other != peer).collect();
+            if let Some(forgotten) = pick(&others, &mut self.rng) {
+                self.remembered.remove(&forgotten);
+            }
+        }
     }
 
-    /// Addresses worth remembering across a restart: where a peer was last reached, at most [`crate::limits::REMEMBERED_PEERS`].
-    pub fn remembered(&self) -> impl Iterator<Item = (&NodeId, &String)> {
-        core::iter::empty()
+    /// Addresses worth remembering across a restart: where a peer was last reached.
+    pub fn remembered(&self) -> impl ExactSizeIterator<Item = (&NodeId, &String)> {
+        self.remembered.iter()
     }
 
-    /// Whom to dial now. `members` are all known members in any fixed order, `seek` those that this node needs beside its
-    /// own three, e.g. wardens of its slot.
+    /// Whom to dial now. `members` are all valid members that are known, `seek` those that this node needs beside its
+    /// own three, e.g. wardens of its slot. Ask again after each change of a link, and at [`Neighbours::next_wakeup`].
     pub fn dials<'a>(&mut self, now: Time, members: impl IntoIterator<Item = Member<'a>>, seek: &BTreeSet<NodeId>) -> Vec<Dial> {
-        let _ = (now, members.into_iter().count(), seek);
-        todo!()
+        let known = self.reachable(members);
+        self.choose(&known);
+        let mut room = PEERS.saturating_sub(self.connected.len());
+        let mut dials = Vec::new();
+        self.next_wakeup = None;
+        let wanted: BTreeSet<NodeId> = self.chosen.union(seek).copied().collect();
+        for peer in wanted.into_iter().filter(|peer| !self.connected.contains_key(peer)).collect::<Vec<_>>() {
+            if let Some(addresses) = known.get(&peer)
+                && self.attempt(now, Target::Member(peer), &mut room)
+            {
+                dials.push(Dial { peer: Some(peer), addresses: addresses.clone() });
+            }
+        }
+        if self.connected.len() < OWN_LINKS {
+            let reached: BTreeSet<&String> = self.connected.values().filter_map(|(_, address)| address.as_ref()).collect();
+            let open = |address: &&String| !reached.contains(*address);
+            let addresses: Vec<String> = self.bootstrap.union(&self.meet).filter(open).cloned().collect();
+            for address in addresses {
+                if self.attempt(now, Target::Address(address.clone()), &mut room) {
+                    dials.push(Dial { peer: None, addresses: alloc::vec![address] });
+                }
+            }
+        }
+        let known = |target: &Target| match target {
+            Target::Member(peer) => known.contains_key(peer),
+            Target::Address(address) => self.bootstrap.contains(address) || self.meet.contains(address),
+        };
+        self.attempts.retain(|target, _| known(target));
+        dials
     }
 
     /// When [`Neighbours::dials`] may have more to say, if nothing else changes.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
-        todo!()
+        self.next_wakeup
     }
+
+    /// Members with an address, the remembered one first.
+    fn reachable<'a>(&self, members: impl IntoIterator<Item = Member<'a>>) -> BTreeMap<NodeId, Vec<String>> {
+        let mut known = BTreeMap::new();
+        for Member { node, addresses } in members {
+            let mut usable: Vec<String> = self.remembered.get(&node).into_iter().cloned().collect();
+            for address in addresses.iter().take(ADDRESSES).filter(|address| plausible(address)) {
+                if !usable.contains(address) {
+                    usable.push(address.clone());
+                }
+            }
+            if node != self.me && !usable.is_empty() {
+                known.insert(node, usable);
+            }
+        }
+        known
+    }
+
+    /// Keeps three chosen members: those that left or failed too often make room for others, the connected first.
+    fn choose(&mut self, known: &BTreeMap<NodeId, Vec<String>>) {
+        let failed = |peer: &NodeId| {
+            self.attempts.get(&Target::Member(*peer)).is_some_and(|attempts| attempts.failures > FAILURES_TO_REPLACE)
+        };
+        let open: Vec<NodeId> = known.keys().copied().filter(|peer| !self.chosen.contains(peer) && !failed(peer)).collect();
+        let connected = &self.connected;
+        // A failed one goes only when there is another to take its place.
+        let mut replaceable = open.len();
+        self.chosen.retain(|peer| {
+            let gone = !known.contains_key(peer) && !connected.contains_key(peer);
+            let replaced = failed(peer) && !connected.contains_key(peer) && replaceable > 0;
+            replaceable -= usize::from(replaced);
+            !gone && !replaced
+        });
+        let mut open = open;
+        while self.chosen.len() < OWN_LINKS
+            && let Some(peer) = pick(&open, &mut self.rng)
+        {
+            self.chosen.insert(peer);
+            open.retain(|other| *other != peer);
+        }
+    }
+
+    /// Whether `target` may be dialled now; notes the attempt, or when it may be.
+    fn attempt(&mut self, now: Time, target: Target, room: &mut usize) -> bool {
+        let attempts = self.attempts.entry(target).or_default();
+        let may = attempts.next_at <= now && *room > 0;
+        if may {
+            *room -= 1;
+            let pause = PAUSE_LEAST_MS.saturating_mul(1 << attempts.failures.min(16)).min(PAUSE_MOST_MS);
+            let jitter = self.rng.next_u64() % (pause / 2 + 1);
+            attempts.failures = attempts.failures.saturating_add(1);
+            attempts.next_at = now.after_ms(DIAL_MS + pause + jitter);
+        }
+        if *room > 0 || may {
+            let at = attempts.next_at;
+            self.next_wakeup = Some(self.next_wakeup.map_or(at, |known| known.min(at)));
+        }
+        may
+    }
+}
+
+/// Short enough, and printable: what it means is for the driver to find out.
+fn plausible(address: &str) -> bool {
+    !address.is_empty() && address.len() <= ADDRESS_BYTES && address.chars().all(|c| c.is_ascii_graphic())
 }
