@@ -8,6 +8,7 @@
 //! Whether a node is a *member* is not decided here: the caller checks its certificate before it merges.
 //! What the records mean is decided in [`crate::rollout`] and [`crate::lease`].
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -26,7 +27,7 @@ pub enum Entry {
     /// The latest record.
     Record(SignedRecord),
     /// Two different records under one stamp, the lower bytes first: the node is convicted.
-    Proof(SignedRecord, SignedRecord),
+    Proof(Box<[SignedRecord; 2]>),
 }
 
 /// What a merge did.
@@ -70,17 +71,21 @@ impl Entry {
     #[must_use]
     pub fn key(&self) -> RecordKey {
         match self {
-            Self::Record(record) | Self::Proof(record, _) => record.key(),
+            Self::Record(record) => record.key(),
+            Self::Proof(pair) => {
+                let [first, _] = &**pair;
+                first.key()
+            }
         }
     }
 
     /// Its records: one, or the two of a proof.
-    pub fn records(&self) -> impl Iterator<Item = &SignedRecord> {
-        let (first, second) = match self {
-            Self::Record(record) => (record, None),
-            Self::Proof(first, second) => (first, Some(second)),
-        };
-        core::iter::once(first).chain(second)
+    #[must_use]
+    pub fn records(&self) -> &[SignedRecord] {
+        match self {
+            Self::Record(record) => core::slice::from_ref(record),
+            Self::Proof(pair) => pair.as_slice(),
+        }
     }
 
     /// Its place in the order in which entries replace each other: its stamp, and above every stamp for a proof.
@@ -95,7 +100,7 @@ impl Entry {
     /// Its size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.records().map(|record| record.bytes().len()).sum()
+        self.records().iter().map(|record| record.bytes().len()).sum()
     }
 
     fn sync_id(&self) -> SyncId {
@@ -113,7 +118,8 @@ impl Entry {
 
     /// The proof of two records, in its one order.
     fn proof(one: SignedRecord, other: SignedRecord) -> Self {
-        if one.bytes() <= other.bytes() { Self::Proof(one, other) } else { Self::Proof(other, one) }
+        let pair = if one.bytes() <= other.bytes() { [one, other] } else { [other, one] };
+        Self::Proof(Box::new(pair))
     }
 
     /// The join of two entries of one key.
@@ -128,28 +134,31 @@ impl Entry {
                     Self::Record(theirs)
                 }
             }
-            (Self::Proof(first, second), Self::Record(record)) | (Self::Record(record), Self::Proof(first, second)) => {
-                if record.stamp() == first.stamp() { lowest_two([first, second, record]) } else { Self::Proof(first, second) }
+            (Self::Proof(pair), Self::Record(record)) | (Self::Record(record), Self::Proof(pair)) => {
+                if pair.iter().all(|first| first.stamp() == record.stamp()) {
+                    lowest_two(pair.into_iter().chain([record]).collect())
+                } else {
+                    Self::Proof(pair)
+                }
             }
-            (Self::Proof(first, second), Self::Proof(third, fourth)) => match first.stamp().cmp(&third.stamp()) {
-                core::cmp::Ordering::Less => Self::Proof(first, second),
-                core::cmp::Ordering::Equal => lowest_two([first, second, third, fourth]),
-                core::cmp::Ordering::Greater => Self::Proof(third, fourth),
-            },
+            (Self::Proof(one), Self::Proof(other)) => {
+                // All records of a proof share one stamp, so the lowest two of the lowest stamp are again a proof.
+                let lowest = one.iter().chain(&*other).map(SignedRecord::stamp).min().unwrap_or_default();
+                let both = one.into_iter().chain(*other);
+                lowest_two(both.filter(|record| record.stamp() == lowest).collect())
+            }
         }
     }
 }
 
 /// The two lowest different records of several under one stamp, at least two of which differ.
-fn lowest_two<const N: usize>(records: [SignedRecord; N]) -> Entry {
-    let mut records = Vec::from(records);
+fn lowest_two(mut records: Vec<SignedRecord>) -> Entry {
     records.sort_by(|one, other| one.bytes().cmp(other.bytes()));
     records.dedup_by(|one, other| one.bytes() == other.bytes());
     let mut records = records.into_iter();
-    match (records.next(), records.next()) {
-        (Some(first), Some(second)) => Entry::Proof(first, second),
-        _ => unreachable!("a proof holds two different records"),
-    }
+    let first = records.next().expect("a proof holds two records");
+    let second = records.next().expect("the two records of a proof differ");
+    Entry::Proof(Box::new([first, second]))
 }
 
 /// Half of one hash, then half of the other.
@@ -243,7 +252,7 @@ impl Ledger {
     /// The stamp of what is kept under `key`; of a proof, that of both its records.
     #[must_use]
     pub fn stamp(&self, key: &RecordKey) -> Option<Stamp> {
-        self.entry(key).and_then(|entry| entry.records().next()).map(SignedRecord::stamp)
+        self.entry(key)?.records().first().map(SignedRecord::stamp)
     }
 
     /// Whether the node signed two records of either kind under one stamp.

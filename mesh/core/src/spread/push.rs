@@ -137,7 +137,10 @@ impl Items {
     pub(super) fn put(&mut self, entry: &Entry) {
         match entry {
             Entry::Record(record) => self.records.push(record.bytes().to_vec()),
-            Entry::Proof(first, second) => self.proofs.push((first.bytes().to_vec(), second.bytes().to_vec())),
+            Entry::Proof(pair) => {
+                let [first, second] = &**pair;
+                self.proofs.push((first.bytes().to_vec(), second.bytes().to_vec()));
+            }
         }
     }
 }
@@ -352,8 +355,9 @@ pub(super) fn sift(items: Items, ledger: &Ledger) -> Result<Sifted, FrameError> 
     for (first, second) in items.proofs {
         let (key, _) = SignedRecord::peek(&first).map_err(|_| FrameError::Record)?;
         sifted.held.push(Held { key, rank: Stamp::PROOF });
-        match ledger.entry(&key) {
-            Some(Entry::Proof(one, other)) if one.bytes() == first && other.bytes() == second => sifted.duplicates += 1,
+        let known = ledger.entry(&key).map(Entry::records).unwrap_or_default();
+        match known {
+            [one, other] if one.bytes() == first && other.bytes() == second => sifted.duplicates += 1,
             _ => sifted.heard.push(Heard::Proof(first, second)),
         }
     }
@@ -363,8 +367,8 @@ pub(super) fn sift(items: Items, ledger: &Ledger) -> Result<Sifted, FrameError> 
         match ledger.entry(&key) {
             None => sifted.heard.push(Heard::Record(record)),
             Some(Entry::Record(known)) if known.stamp() < stamp => sifted.heard.push(Heard::Record(record)),
-            Some(entry) if entry.records().any(|known| known.bytes() == record) => sifted.duplicates += 1,
-            Some(entry) if entry.records().any(|known| known.stamp() == stamp) => sifted.heard.push(Heard::Record(record)),
+            Some(entry) if entry.records().iter().any(|known| known.bytes() == record) => sifted.duplicates += 1,
+            Some(entry) if entry.records().iter().any(|known| known.stamp() == stamp) => sifted.heard.push(Heard::Record(record)),
             Some(_) => {}
         }
     }

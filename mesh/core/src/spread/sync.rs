@@ -13,6 +13,7 @@
 //! Meyer, *Range-Based Set Reconciliation* (2023). The crate `negentropy` does the same with free bounds; this trie costs
 //! a third of its bytes, lets stamps travel, and needs no second SHA-256. Scheduling is in [`super`].
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -66,7 +67,7 @@ struct Range {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Content {
     /// Fingerprints of its 16 children.
-    Children([Fingerprint; 16]),
+    Children(Box<[Fingerprint; 16]>),
     /// All ids in it.
     All(Vec<SyncId>),
 }
@@ -193,7 +194,7 @@ impl Session {
         let content = if range.len() <= LISTED || prefix.len() >= DEEPEST {
             Content::All(range.iter().map(|(id, _)| *id).collect())
         } else {
-            let mut prints = [Fingerprint::default(); 16];
+            let mut prints = Box::new([Fingerprint::default(); 16]);
             for (print, (_, child)) in prints.iter_mut().zip(inventory::children(&prefix, inventory)) {
                 *print = inventory::fingerprint(child);
             }
@@ -205,7 +206,7 @@ impl Session {
     fn compare(&mut self, range: Range, inventory: &Inventory, ledger: &Ledger) {
         match range.content {
             Content::Children(prints) => {
-                for ((prefix, child), print) in inventory::children(&range.prefix, inventory).into_iter().zip(prints) {
+                for ((prefix, child), print) in inventory::children(&range.prefix, inventory).into_iter().zip(*prints) {
                     if inventory::fingerprint(child) != print {
                         self.open(prefix, child, inventory);
                     }
