@@ -6,5 +6,9 @@
 
 pub mod clock;
 pub mod config;
+pub mod effects;
+pub mod events;
+pub mod handle;
+pub mod identity;
 pub mod install;
 pub mod store;

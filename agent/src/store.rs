@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -130,23 +130,34 @@ impl Store {
         if folder.join("db").exists() {
             return Err(StoreError::Exists(folder.to_path_buf()));
         }
-        let io = |operation| move |source| StoreError::Io { operation, path: folder.to_path_buf(), source };
-        std::fs::create_dir_all(folder).map_err(io("create"))?;
-        // The identity's secret lies in it.
-        let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
-        std::fs::set_permissions(folder, private).map_err(io("set permissions of"))?;
-        let database = open_database(folder)?;
-        let fail = |error: sled::Error| StoreError::Io { operation: "write", path: folder.to_path_buf(), source: to_io(error) };
-        database.insert(FORMAT_KEY, &[FORMAT]).map_err(fail)?;
-        database.insert(COMMITS_KEY, &0u64.to_be_bytes()).map_err(fail)?;
-        database.insert(IDENTITY_KEY, secret).map_err(fail)?;
-        let disk = Disk::new(folder, database, State { commits: 0, pieces: BTreeMap::new() })?;
-        disk.make_durable().map_err(io("write"))?;
-        // The names of the new files are durable only once their folders are.
-        for path in [Some(folder), folder.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten() {
-            File::open(path).and_then(|dir| dir.sync_all()).map_err(io("flush"))?;
+        let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let io = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| StoreError::Io { operation, path, source }
+        };
+        // Made aside and renamed when whole: a crash in the middle leaves no half-made store behind.
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let aside = parent.join(format!(".{name}.new"));
+        if aside.exists() {
+            std::fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
         }
-        Ok(Self { place: Place::Disk(Box::new(disk)) })
+        // The identity's secret lies in it.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&aside).map_err(io("create", &aside))?;
+        {
+            let database = open_database(&aside)?;
+            let fail = |error| io("write", &aside)(to_io(error));
+            database.insert(FORMAT_KEY, &[FORMAT]).map_err(fail)?;
+            database.insert(COMMITS_KEY, &0u64.to_be_bytes()).map_err(fail)?;
+            database.insert(IDENTITY_KEY, secret).map_err(fail)?;
+            let disk = Disk::new(&aside, database, State { commits: 0, pieces: BTreeMap::new() })?;
+            disk.make_durable().map_err(io("write", &aside))?;
+        }
+        // The names of the new files are durable only once their folders are.
+        let sync = |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(io("flush", path));
+        sync(&aside)?;
+        std::fs::rename(&aside, folder).map_err(io("create", folder))?;
+        sync(parent)?;
+        Self::open(folder)
     }
 
     /// Opens the store in `folder`.

@@ -1,0 +1,233 @@
+//! The way into a running node: what the local API and the tools may ask the driver.
+//!
+//! Every question goes through the driver's one loop and is answered from the core's state after all effects before it.
+
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::rejection::Rejection;
+use groundswell_core::node::effect::Accepted;
+use groundswell_core::node::view::{Explanation, LeaseView, NodeView, PeerView, RolloutView};
+use groundswell_core::text::Product;
+use groundswell_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::events::EventLog;
+
+/// Questions that wait for the driver: more local clients than that are told to come again.
+pub const WAITING: usize = 64;
+
+/// This node and its agent: `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusView {
+    /// The core's part.
+    #[serde(flatten)]
+    pub node: NodeView,
+    /// The agent's part.
+    pub agent: AgentView,
+}
+
+/// The process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentView {
+    /// Version of the software.
+    pub version: String,
+    /// When it started, by its wall clock.
+    pub started_at: Timestamp,
+    /// Addresses under which it can be dialled.
+    pub addresses: Vec<String>,
+    /// Blobs that are here whole.
+    pub blobs: Vec<Digest>,
+    /// Downloads under way.
+    pub downloads: Vec<DownloadView>,
+    /// What does not work now.
+    pub faults: Vec<FaultView>,
+    /// The mesh's counters since the start.
+    pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+/// A download under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DownloadView {
+    /// What.
+    pub sha256: Digest,
+    /// Pieces here.
+    pub held: u32,
+    /// Pieces of the blob.
+    pub pieces: u32,
+    /// Peers in conversation.
+    pub peers: u32,
+}
+
+/// Something of this machine that does not work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FaultView {
+    /// What: `store`.
+    pub what: String,
+    /// Why, and the way out.
+    pub detail: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A document that is here: `GET /v1/documents`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DocumentView {
+    /// Its body digest.
+    pub digest: Digest,
+    /// Its kind, `groundswell.release`.
+    pub kind: String,
+    /// Size of its published form in bytes.
+    pub bytes: u64,
+}
+
+/// Why a document was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// Refused by trust.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// It cannot be made durable now; try again once the store works.
+    #[error("not taken: {0}")]
+    Fault(String),
+    /// No answer: the agent is stopping, or has too much to do.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+/// The driver does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Gone {
+    /// Too many questions wait.
+    #[error("the agent has too many requests waiting: try again")]
+    Busy,
+    /// It has ended.
+    #[error("the agent is stopping")]
+    Stopped,
+}
+
+/// A place for an answer.
+pub type Reply<T> = oneshot::Sender<T>;
+
+/// One question to the driver.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "named after the paths of the API, each with the place for its answer")]
+pub enum Request {
+    Status(Reply<StatusView>),
+    Rollouts(Reply<Vec<RolloutView>>),
+    Leases(Reply<Vec<LeaseView>>),
+    Peers(Reply<Vec<PeerView>>),
+    Explain {
+        product: Option<Product>,
+        reply: Reply<Vec<Explanation>>,
+    },
+    Documents(Reply<Vec<DocumentView>>),
+    Document {
+        digest: Digest,
+        reply: Reply<Option<Vec<u8>>>,
+    },
+    Publish {
+        bytes: Vec<u8>,
+        reply: Reply<Result<Accepted, PublishError>>,
+    },
+    /// A blob was put into the blob store.
+    BlobStored {
+        sha256: Digest,
+        reply: Reply<()>,
+    },
+}
+
+/// A running node, as its local clients see it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    requests: mpsc::Sender<Request>,
+    events: Arc<EventLog>,
+}
+
+impl Handle {
+    /// A handle and the end that the driver reads.
+    #[must_use]
+    pub fn new(events: Arc<EventLog>) -> (Self, mpsc::Receiver<Request>) {
+        let (requests, inbox) = mpsc::channel(WAITING);
+        (Self { requests, events }, inbox)
+    }
+
+    /// The node's events.
+    #[must_use]
+    pub fn events(&self) -> &EventLog {
+        &self.events
+    }
+
+    /// Asks. Cancel-safe: an answer that nobody waits for is dropped.
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Gone> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.try_send(request(reply)).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => Gone::Busy,
+            mpsc::error::TrySendError::Closed(_) => Gone::Stopped,
+        })?;
+        answer.await.map_err(|_| Gone::Stopped)
+    }
+
+    /// This node.
+    ///
+    /// # Errors
+    /// When the driver does not answer; so for all of these.
+    pub async fn status(&self) -> Result<StatusView, Gone> {
+        self.ask(Request::Status).await
+    }
+
+    /// Rollouts as seen here.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn rollouts(&self) -> Result<Vec<RolloutView>, Gone> {
+        self.ask(Request::Rollouts).await
+    }
+
+    /// Slots and their holders as seen here.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn leases(&self) -> Result<Vec<LeaseView>, Gone> {
+        self.ask(Request::Leases).await
+    }
+
+    /// Members as seen here.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn peers(&self) -> Result<Vec<PeerView>, Gone> {
+        self.ask(Request::Peers).await
+    }
+
+    /// Why this node does not move: one product, or all.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn explain(&self, product: Option<Product>) -> Result<Vec<Explanation>, Gone> {
+        self.ask(|reply| Request::Explain { product, reply }).await
+    }
+
+    /// The documents here, rosters included.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn documents(&self) -> Result<Vec<DocumentView>, Gone> {
+        self.ask(Request::Documents).await
+    }
+
+    /// The published form of a document or roster.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn document(&self, digest: Digest) -> Result<Option<Vec<u8>>, Gone> {
+        self.ask(|reply| Request::Document { digest, reply }).await
+    }
+
+    /// Hands in a published document; returns once it is durable here and on its way to the peers.
+    ///
+    /// # Errors
+    /// When it is refused, cannot be made durable, or the driver does not answer.
+    pub async fn publish(&self, bytes: Vec<u8>) -> Result<Accepted, PublishError> {
+        self.ask(|reply| Request::Publish { bytes, reply }).await?
+    }
+
+    /// Says that a blob is in the blob store now.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn blob_stored(&self, sha256: Digest) -> Result<(), Gone> {
+        self.ask(|reply| Request::BlobStored { sha256, reply }).await
+    }
+}
