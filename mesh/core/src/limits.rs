@@ -16,6 +16,18 @@ pub const PROMISES: usize = 96;
 pub const LOG_TAIL_BYTES: usize = 200;
 /// Most verdicts of one product kept in a status record.
 pub const VERDICTS: usize = 8;
+/// Most failed releases of one product that a node remembers not to try again.
+pub const DENIED: usize = 32;
+/// How often a failure before activation is tried again before it counts as the node's failure.
+pub const RETRIES: u32 = 5;
+/// First pause before such a retry, in milliseconds; it doubles.
+pub const RETRY_FIRST_MS: u64 = 5_000;
+/// Longest pause before such a retry, in milliseconds.
+pub const RETRY_LONGEST_MS: u64 = 600_000;
+/// Most blobs that a status record says its node can serve.
+pub const SERVES: usize = 8;
+/// Members' changed records are kept at least this often, in milliseconds: a crash before costs a sync, never a promise.
+pub const SAVE_RECORDS_AFTER_MS: u64 = 2_000;
 /// Most artifacts of a release.
 pub const ARTIFACTS: usize = 256;
 /// Most waves of a rollout.

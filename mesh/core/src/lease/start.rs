@@ -105,6 +105,12 @@ pub struct Votes {
 }
 
 impl MadeAt {
+    /// At these readings.
+    #[must_use]
+    pub fn new(boot: Time, wall: Timestamp) -> Self {
+        Self { boot, wall }
+    }
+
     /// Now.
     #[must_use]
     pub fn now(now: &Now) -> Self {

@@ -116,6 +116,8 @@ pub enum Hold {
         /// Wardens that have not answered, at most 5.
         missing: Vec<NodeId>,
     },
+    /// This node's own configuration asks for more signatures.
+    LocalTrust(String),
     /// This build failed here before.
     Denied,
     /// Another upgrade of the product is unconfirmed.
@@ -158,6 +160,7 @@ impl Hold {
             Self::SlotsTaken { .. } => HoldCode::SlotsTaken,
             Self::Queued { .. } => HoldCode::Queued,
             Self::Granting { .. } => HoldCode::Granting,
+            Self::LocalTrust(_) => HoldCode::LocalTrust,
             Self::Denied => HoldCode::Denied,
             Self::Unconfirmed => HoldCode::Unconfirmed,
             Self::Retry { .. } => HoldCode::Retry,
@@ -226,6 +229,7 @@ impl fmt::Display for Hold {
                 write!(f, "has {have} of {need} grants")?;
                 names(f, missing.iter().map(|node| node.short()), u32::try_from(missing.len()).unwrap_or(u32::MAX))
             }
+            Self::LocalTrust(why) => write!(f, "this node's own configuration asks for more: {why}"),
             Self::Denied => write!(f, "this build failed here before: it is not tried again until forgiven or superseded"),
             Self::Unconfirmed => write!(f, "another upgrade of this product is not confirmed yet"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),

@@ -179,6 +179,8 @@ hold_codes! {
     Queued = "queued",
     /// Waits for grants of its wardens.
     Granting = "granting",
+    /// This node's own configuration asks for more signatures.
+    LocalTrust = "local-trust",
     /// This build failed here before.
     Denied = "denied",
     /// Another upgrade of the product is not confirmed yet.
@@ -189,6 +191,8 @@ hold_codes! {
     Convicted = "convicted",
     /// The policy asks for a feature that this agent does not have.
     Unsupported = "unsupported",
+    /// On the version already, and its own health check fails.
+    Unhealthy = "unhealthy",
     /// The store or slots cannot be written.
     DeviceFault = "device-fault",
 }

@@ -1,0 +1,139 @@
+//! This node as a warden: puts the claims that it sees before its promises, keeps what was decided, then says so.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::Node;
+use super::effect::Event;
+use super::following::wave_of;
+use super::keys::StoreKey;
+use crate::documents::rollout::State;
+use crate::lease::claim::SeenClaim;
+use crate::lease::governing::{RosterHold, Rosters};
+use crate::lease::warden::{Candidate, Decision, Facts, Refusal, Urgency, Warden};
+use crate::record::status::Purpose;
+use crate::rollout::counts::supersedes;
+use crate::rollout::member::in_scope;
+use crate::rollout::wave::Place;
+use crate::text::Reason;
+use crate::time::Now;
+
+/// What this node promised, and when to look at it again.
+#[derive(Debug, Default)]
+pub(super) struct Duty {
+    pub(super) warden: Warden,
+    /// Why it declares no newer roster.
+    pub(super) roster_hold: Option<RosterHold>,
+    /// Something changed since the last look.
+    pub(super) stale: bool,
+    /// Look again at this up time even if nothing arrives.
+    pub(super) look_again_at_up_ms: Option<u64>,
+}
+
+impl Duty {
+    /// From the durable form; `None` when it is damaged.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        Warden::from_bytes(bytes).ok().map(|warden| Self { warden, stale: true, ..Self::default() })
+    }
+}
+
+impl Node {
+    /// Ends, declares, grants. Whether anything was decided.
+    pub(super) fn do_duty(&mut self, now: Now) -> bool {
+        let up_ms = self.presence.up_ms();
+        let due = self.duty.look_again_at_up_ms.is_some_and(|at| at <= up_ms);
+        if !self.may_publish() || !(self.duty.stale || due) {
+            return false;
+        }
+        self.duty.stale = false;
+        let claims: Vec<Candidate> = self.claims.values().flatten().map(|claim| self.candidate(claim)).collect();
+        let maps = self.maps.values().filter(|map| !self.shelf.roster_conflicted(&map.roster()));
+        let rosters = Rosters::new(maps);
+        let mut warden = core::mem::take(&mut self.duty.warden);
+        let sight = self.sight();
+        let facts = Facts { me: self.me, rosters: &rosters, claims: &claims, sight: &sight, synced: &self.synced, up_ms };
+        let considered = warden.consider(&facts);
+        self.duty.warden = warden;
+        self.duty.roster_hold = considered.roster_hold;
+        self.duty.look_again_at_up_ms = considered.look_again_after_ms.map(|after| up_ms.saturating_add(after));
+        for (claim, refusal) in &considered.refusals {
+            if matches!(refusal, Refusal::Syncing(_)) {
+                self.seek_wardens(&claim.slot.clone(), claim.roster);
+            }
+        }
+        if considered.decisions.is_empty() {
+            return false;
+        }
+        let durable = self.duty.warden.to_bytes();
+        self.persist(&StoreKey::Warden, Some(durable));
+        for decision in considered.decisions {
+            self.tell_decision(decision);
+        }
+        self.publish_grants(now);
+        true
+    }
+
+    fn tell_decision(&mut self, decision: Decision) {
+        match decision {
+            Decision::Grant(promise) | Decision::Adopt(promise) => {
+                let (saves, holder) = (self.presence.save_now(&promise.holder), promise.holder);
+                self.persist_presence(saves);
+                self.tell(Event::Granted { pool: promise.pool, slot: promise.slot, holder, claim: promise.claim });
+            }
+            Decision::End { promise, why } => {
+                let why = Reason::lossy(&format!("{why}"));
+                self.tell(Event::GrantEnded { pool: promise.pool, slot: promise.slot, holder: promise.holder, why });
+            }
+            Decision::Declare(_) | Decision::Remembers => {}
+        }
+    }
+
+    fn candidate(&self, claim: &SeenClaim) -> Candidate {
+        Candidate { claim: claim.clone(), place: self.rank(claim), eligible: self.eligible(claim) }
+    }
+
+    /// What records and documents say of a claim; never this node's own clock or pins (rule 2).
+    fn eligible(&self, claim: &SeenClaim) -> Result<Urgency, Refusal> {
+        let certificate = self.shelf.certificate(&claim.holder).ok_or(Refusal::NotMember)?;
+        if certificate.retired || certificate.pool.as_ref() != Some(&claim.slot.pool) {
+            return Err(Refusal::NotMember);
+        }
+        let Purpose::Rollout(digest) = &claim.purpose else { return Ok(Urgency::Ordinary) };
+        let named = self.shelf.rollout_by_digest(digest).ok_or(Refusal::UnknownPurpose)?;
+        let in_force = self.shelf.rollout(&named.id).ok_or(Refusal::UnknownPurpose)?;
+        let rollout = &in_force.rollout;
+        match in_force.state() {
+            State::Running => {}
+            State::Paused => return Err(Refusal::Paused),
+            State::Aborted => return Err(Refusal::Aborted),
+        }
+        if in_force.digest != *digest {
+            return Err(Refusal::OlderGeneration);
+        }
+        let following = self.following.get(&named.id).ok_or(Refusal::UnknownPurpose)?;
+        let progress = following.progress.as_ref().ok_or(Refusal::UnknownPurpose)?;
+        if progress.halted().is_some() {
+            return Err(Refusal::Halted);
+        }
+        let has = wave_of(progress, &claim.holder).is_some() || in_scope(&rollout.scope, certificate);
+        let over = self.shelf.rollouts().any(|other| supersedes(&other.rollout, rollout));
+        if !has || over {
+            return Err(Refusal::OutOfScope);
+        }
+        Ok(if rollout.urgent { Urgency::Urgent } else { Urgency::Ordinary })
+    }
+
+    /// The claimant's place in its wave's order, as one number; other purposes come last.
+    fn rank(&self, claim: &SeenClaim) -> u64 {
+        let Purpose::Rollout(digest) = &claim.purpose else { return u64::MAX };
+        let progress = self.shelf.rollout_by_digest(digest).and_then(|named| self.following.get(&named.id)?.progress.as_ref());
+        progress.and_then(|progress| progress.tally().place_of(&claim.holder)).map_or(u64::MAX, rank)
+    }
+}
+
+/// Wave, then dormant last, then the shuffle.
+fn rank(place: Place) -> u64 {
+    let [a, b, c, d, e, f, ..] = place.hash;
+    let shuffle = u64::from_be_bytes([0, 0, a, b, c, d, e, f]) >> 1;
+    (u64::from(place.wave).min(0xffff) << 48) | (u64::from(place.dormant) << 47) | shuffle
+}

@@ -1,0 +1,272 @@
+//! Each rollout in force as this node follows it, and what is derived when documents change.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use super::effect::{Effect, Event};
+use super::keys::{StoreKey, encode};
+use crate::digest::Digest;
+use crate::documents::certificate::Certificate;
+use crate::lease::budget::PoolMap;
+use crate::lease::sight::{Gone, Sight as _};
+use crate::node_id::NodeId;
+use crate::record::ledger::Entry;
+use crate::record::{ClaimName, RecordKey, RecordKind};
+use crate::rollout::PoolTerms;
+use crate::rollout::applies::Skip;
+use crate::rollout::member::{Member, in_scope};
+use crate::rollout::progress::{Change, Clock, Passed, Progress};
+use crate::rollout::report::MemberReport;
+use crate::text::{Pool, RolloutId};
+use crate::time::Now;
+
+/// One rollout as this node follows it.
+#[derive(Debug)]
+pub(super) struct Following {
+    /// The generation that was taken into account.
+    pub(super) digest: Digest,
+    /// `None` until the roster and its certificates are here.
+    pub(super) progress: Option<Progress>,
+    /// This node's certificate by the rollout's roster.
+    pub(super) listed: Option<Certificate>,
+    /// Waves seen to pass, as kept on disk.
+    passed: Vec<Passed>,
+    /// A `settle` is owed.
+    stale: bool,
+}
+
+/// The wave of `node`, the implicit last one included.
+pub(super) fn wave_of(progress: &Progress, node: &NodeId) -> Option<u32> {
+    progress.tally().place_of(node).map(|place| place.wave)
+}
+
+impl Node {
+    pub(super) fn clock(&self, now: Now) -> Clock {
+        Clock { up_ms: self.presence.up_ms(), wall: now.wall }
+    }
+
+    /// Derives everything that documents alone decide. `remembered`: waves seen to pass, read from the store at the start.
+    pub(super) fn reread_documents(&mut self, now: Now, mut remembered: BTreeMap<RolloutId, Vec<Passed>>) {
+        self.documents_changed = false;
+        self.reread_rosters();
+        self.reread_write_offs();
+        let in_force: Vec<RolloutId> = self.shelf.rollouts().map(|rollout| rollout.rollout.id.clone()).collect();
+        let gone: Vec<RolloutId> = self.following.keys().filter(|id| !in_force.contains(id)).cloned().collect();
+        for id in gone {
+            self.following.remove(&id);
+            self.persist(&StoreKey::Passed(id), None);
+        }
+        for id in in_force {
+            let passed = remembered.remove(&id).unwrap_or_default();
+            self.follow(&id, passed);
+        }
+        self.ask_for_rosters();
+        self.ledger.forget_verdicts({
+            let following = &self.following;
+            |id: &RolloutId| following.contains_key(id)
+        });
+        let _ = now;
+    }
+
+    fn reread_rosters(&mut self) {
+        let digests: Vec<Digest> = self.shelf.rosters().map(|(digest, _)| digest).collect();
+        self.maps.retain(|digest, _| digests.contains(digest));
+        for digest in digests {
+            if self.maps.contains_key(&digest) {
+                continue;
+            }
+            if let (Some(roster), Some(members)) = (self.shelf.roster(&digest), self.shelf.roster_members(&digest)) {
+                self.maps.insert(digest, PoolMap::of(digest, roster, &members));
+            }
+        }
+        let newest = self.maps.values().max_by_key(|map| map.version()).map(PoolMap::roster);
+        if let Some(roster) = newest.and_then(|digest| self.shelf.roster(&digest)) {
+            self.neighbours.set_meet(&roster.meet);
+        }
+    }
+
+    fn reread_write_offs(&mut self) {
+        let mut written_off: BTreeMap<NodeId, ClaimName> = BTreeMap::new();
+        let mut note = |node: NodeId, claim: ClaimName| {
+            let highest = written_off.entry(node).or_insert(claim);
+            *highest = (*highest).max(claim);
+        };
+        for in_force in self.shelf.rollouts() {
+            for entry in &in_force.rollout.forgiven {
+                if let Some(claim) = entry.claim {
+                    note(entry.node, claim);
+                }
+            }
+        }
+        for (_, roster) in self.shelf.rosters() {
+            for entry in &roster.written_off {
+                note(entry.node, entry.claim);
+            }
+        }
+        self.written_off = written_off;
+    }
+
+    /// Takes the current generation of one rollout into account.
+    fn follow(&mut self, id: &RolloutId, passed: Vec<Passed>) {
+        let Some(in_force) = self.shelf.rollout(id) else { return };
+        let known = self.following.get(id);
+        let current = known.is_some_and(|following| following.digest == in_force.digest && following.progress.is_some());
+        if current {
+            return;
+        }
+        let rollout = in_force.rollout.clone();
+        let digest = in_force.digest;
+        let mut following =
+            self.following.remove(id).unwrap_or(Following { digest, progress: None, listed: None, passed, stale: true });
+        let up_ms = self.presence.up_ms();
+        let mut fresh = false;
+        if let Some(members) = self.shelf.roster_members(&rollout.roster.digest) {
+            let members: Vec<Member<'_>> = members
+                .into_iter()
+                .map(|(listed, certificate)| Member { id: listed.id, certificate, dormant: listed.dormant })
+                .collect();
+            let terms = self.pool_terms(&rollout.roster.digest, rollout.urgent);
+            following.listed = members.iter().find(|member| member.id == self.me).map(|member| member.certificate.clone());
+            match &mut following.progress {
+                Some(progress) => progress.follow(&rollout, &members, &terms, up_ms),
+                none => {
+                    *none = Some(Progress::new(&rollout, &members, &terms, following.passed.clone(), up_ms));
+                    fresh = true;
+                }
+            }
+        }
+        following.digest = digest;
+        following.stale = true;
+        self.following.insert(id.clone(), following);
+        if fresh {
+            let nodes: Vec<NodeId> =
+                self.ledger.entries().filter(|(key, _)| key.kind == RecordKind::Status).map(|(key, _)| key.node).collect();
+            for node in nodes {
+                self.hear_about(id, &node);
+            }
+        }
+    }
+
+    fn pool_terms(&self, roster: &Digest, urgent: bool) -> BTreeMap<Pool, PoolTerms> {
+        let Some(map) = self.maps.get(roster) else { return BTreeMap::new() };
+        map.pools()
+            .map(|(pool, seats)| {
+                let terms = PoolTerms {
+                    slots: u32::from(seats.slots(urgent)),
+                    start_within_seconds: seats.policy().start_within_seconds,
+                };
+                (pool.clone(), terms)
+            })
+            .collect()
+    }
+
+    fn ask_for_rosters(&mut self) {
+        for wanted in self.shelf.wanted_rosters() {
+            if self.asked_rosters.insert(wanted.digest) {
+                self.effects.push(Effect::FetchRoster { digest: wanted.digest, size_bytes: wanted.size });
+            }
+        }
+    }
+
+    /// A node's record changed: every rollout hears of it.
+    pub(super) fn hear(&mut self, node: &NodeId) {
+        let ids: Vec<RolloutId> = self.following.keys().cloned().collect();
+        for id in ids {
+            self.hear_about(&id, node);
+        }
+    }
+
+    fn hear_about(&mut self, id: &RolloutId, node: &NodeId) {
+        let Some(following) = self.following.get(id) else { return };
+        let Some(progress) = &following.progress else { return };
+        let Some(report) = self.member_report(node, progress) else { return };
+        let unlisted = wave_of(progress, node).is_none();
+        let late = if unlisted && report.generation.is_some() { self.late_joiner(node, progress) } else { None };
+        let heard_at = self.presence.heard_at_up_ms(node).unwrap_or_else(|| self.presence.up_ms());
+        let Some(following) = self.following.get_mut(id) else { return };
+        let Some(progress) = &mut following.progress else { return };
+        if let Some(certificate) = late {
+            progress.join(&Member { id: *node, certificate: &certificate, dormant: false });
+        }
+        progress.hear(node, report, heard_at);
+        following.stale = true;
+    }
+
+    /// The newest certificate of a node that the rollout's roster does not list, and its scope has.
+    fn late_joiner(&self, node: &NodeId, progress: &Progress) -> Option<Certificate> {
+        let certificate = self.shelf.certificate(node)?;
+        let listed = self.shelf.roster(&progress.rollout().roster.digest)?.listed(node).is_some();
+        (!listed && in_scope(&progress.rollout().scope, certificate)).then(|| certificate.clone())
+    }
+
+    /// What the mesh knows of `node` in one rollout.
+    pub(super) fn member_report(&self, node: &NodeId, progress: &Progress) -> Option<MemberReport> {
+        let rollout = progress.rollout();
+        let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Status })?;
+        let mut report = if self.ledger.is_convicted(node) {
+            let mut statuses = entry.records().iter().filter_map(|record| record.status());
+            let first = statuses.next()?;
+            let second = statuses.next().unwrap_or(first);
+            MemberReport::of_convict([first, second], rollout)
+        } else {
+            let Entry::Record(record) = entry else { return None };
+            let mut report = MemberReport::of(record.status()?, rollout);
+            let verdicts = self.ledger.verdicts(node, &rollout.release.product);
+            let mine = verdicts.iter().filter(|verdict| verdict.rollout == rollout.id);
+            report.verdicts = mine.map(|verdict| (verdict.claim, verdict.outcome)).collect();
+            report
+        };
+        if let Some(gone) = self.sight().gone(node) {
+            report = report.gone(match gone {
+                Gone::Retired => Skip::Retired,
+                Gone::Revoked => Skip::Revoked,
+                Gone::Removed => Skip::Removed,
+            });
+        }
+        Some(report)
+    }
+
+    /// Lets time pass in every rollout; keeps and tells what changed.
+    pub(super) fn settle_rollouts(&mut self, now: Now) {
+        let clock = self.clock(now);
+        let ids: Vec<RolloutId> = self.following.keys().cloned().collect();
+        for id in ids {
+            let Some(following) = self.following.get_mut(&id) else { continue };
+            let Some(progress) = &mut following.progress else { continue };
+            let (up, wall) = progress.wakeup();
+            let due = up.is_some_and(|up| up <= clock.up_ms) || wall.is_some_and(|wall| wall <= clock.wall);
+            if !following.stale && !due {
+                continue;
+            }
+            following.stale = false;
+            let changes = progress.settle(clock);
+            for change in changes {
+                self.note_change(&id, change);
+            }
+        }
+    }
+
+    fn note_change(&mut self, id: &RolloutId, change: Change) {
+        let rollout = id.clone();
+        match change {
+            Change::Opened(wave) => self.tell(Event::WaveOpened { rollout, wave }),
+            Change::Passed(passed) => {
+                let wave = passed.wave;
+                let Some(following) = self.following.get_mut(id) else { return };
+                let again = following.passed.iter().any(|known| known.wave == wave);
+                following.passed.retain(|known| known.wave != wave);
+                following.passed.push(passed);
+                let value = encode(&following.passed);
+                self.persist(&StoreKey::Passed(rollout.clone()), Some(value));
+                if !again {
+                    self.tell(Event::WavePassed { rollout, wave });
+                }
+            }
+            Change::Halted(halted) => {
+                self.tell(Event::Halted { rollout, wave: halted.wave, failures: halted.failures, applicable: halted.applicable })
+            }
+            Change::Unhalted => self.tell(Event::Unhalted { rollout }),
+        }
+    }
+}

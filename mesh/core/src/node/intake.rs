@@ -1,0 +1,228 @@
+//! What comes in from others: documents, rosters, frames with records, links coming and going.
+//!
+//! Everything is verified before it is stored or passed on. Nothing from outside the membership has an effect (S7):
+//! the driver admits peers, this file checks that a record's *writer* is a member.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::effect::{Accepted, Effect, Event};
+use super::input::{Report, Source};
+use super::keys::{StoreKey, encode};
+use super::{Node, open};
+use crate::documents::Kind;
+use crate::documents::envelope::Envelope;
+use crate::documents::rejection::Rejection;
+use crate::lease::claim::SeenClaim;
+use crate::node_id::NodeId;
+use crate::record::ledger::Merged;
+use crate::record::signed::SignedRecord;
+use crate::record::{RecordKey, RecordKind};
+use crate::spread::Heard;
+use crate::text::{Product, Reason};
+use crate::time::Now;
+
+impl Node {
+    /// Offers a document to the shelf; keeps, passes on and answers.
+    pub(super) fn take_document(&mut self, now: Now, bytes: &[u8], source: Source) {
+        let floor_time = self.shelf.floor_time();
+        let is_roster = Envelope::parse(bytes).is_ok_and(|envelope| envelope.kind == Kind::Roster);
+        let offered = if is_roster {
+            self.shelf.offer_roster(bytes, self.crypto.as_ref())
+        } else {
+            self.shelf.offer(bytes, source == Source::Store, now.wall, self.crypto.as_ref())
+        };
+        let outcome = match offered {
+            Ok(offered) => {
+                let digest = offered.digest;
+                let news = offered.fresh || offered.changed;
+                if news {
+                    let key = if is_roster { StoreKey::Roster(digest) } else { StoreKey::Document(digest) };
+                    self.persist(&key, Some(offered.envelope.clone()));
+                    self.asked_rosters.remove(&digest);
+                    self.documents_changed = true;
+                }
+                for dropped in &offered.dropped {
+                    self.persist(&StoreKey::Document(*dropped), None);
+                    self.persist(&StoreKey::Roster(*dropped), None);
+                }
+                if self.shelf.floor_time() != floor_time {
+                    self.persist(&StoreKey::FloorTime, Some(encode(&self.shelf.floor_time())));
+                }
+                if offered.fresh {
+                    self.tell(Event::DocumentAccepted { kind: offered.kind, digest });
+                }
+                if let Some(digests) = offered.conflict.filter(|_| offered.fresh) {
+                    self.tell(Event::DocumentConflict { kind: offered.kind, digests });
+                }
+                // Gossip that is accepted is passed on by the answer itself; rosters are fetched, never pushed.
+                if news && !is_roster && !matches!(source, Source::Gossip { .. } | Source::Store) {
+                    self.effects.push(Effect::Gossip { bytes: offered.envelope });
+                }
+                Ok(if offered.fresh { Accepted::New(digest) } else { Accepted::Known(digest) })
+            }
+            Err(rejection) => {
+                let peer = match source {
+                    Source::Gossip { peer, .. } | Source::Peer(peer) => Some(peer),
+                    Source::Local { .. } | Source::Store => None,
+                };
+                self.tell(Event::DocumentRejected { peer, rejection: rejection.clone() });
+                Err(rejection)
+            }
+        };
+        if let Source::Gossip { ticket, .. } | Source::Local { ticket } = source {
+            self.effects.push(Effect::Answer { ticket, outcome });
+        }
+    }
+
+    pub(super) fn tell_refusal(&mut self, _bytes: &[u8], rejection: Rejection) {
+        self.tell(Event::DocumentRejected { peer: None, rejection });
+    }
+
+    pub(super) fn peer_up(&mut self, now: Now, peer: NodeId, address: Option<String>) {
+        self.connected.insert(peer);
+        self.neighbours.peer_up(now.boot, peer, address.clone());
+        self.spread.peer_up(now.boot, peer);
+        self.tell(Event::Peer { peer, up: true });
+        if address.is_some() {
+            let remembered: Vec<_> = self.neighbours.remembered().collect();
+            let value = encode(&remembered);
+            self.persist(&StoreKey::Remembered, Some(value));
+        }
+    }
+
+    pub(super) fn peer_down(&mut self, now: Now, peer: NodeId) {
+        if self.connected.remove(&peer) {
+            self.neighbours.peer_down(now.boot, &peer);
+            self.spread.peer_down(&peer);
+            self.tell(Event::Peer { peer, up: false });
+        }
+    }
+
+    /// One frame of the neighbour protocol.
+    pub(super) fn take_frame(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
+        if !self.connected.contains(&peer) {
+            return;
+        }
+        let heard = match self.spread.handle(now.boot, peer, bytes, &self.ledger, &self.shelf) {
+            Ok(heard) => heard,
+            Err(error) => return self.refuse_frame(peer, &format!("{error}")),
+        };
+        for heard in heard {
+            match heard {
+                Heard::Document(bytes) => self.take_document(now, &bytes, Source::Peer(peer)),
+                Heard::Record(bytes) => self.take_record(now, peer, &bytes),
+                Heard::Proof(one, other) => self.take_proof(now, peer, &one, &other),
+                Heard::Synced(peer) => {
+                    self.synced.note(peer);
+                    self.duty.stale = true;
+                }
+            }
+        }
+    }
+
+    fn refuse_frame(&mut self, peer: NodeId, why: &str) {
+        self.tell(Event::FrameRejected { peer, reason: Reason::lossy(why) });
+    }
+
+    /// A record from a neighbour, perhaps not its writer.
+    fn take_record(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
+        let record = match SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref()) {
+            Ok(record) => record,
+            Err(error) => return self.refuse_frame(peer, &format!("{error}")),
+        };
+        let key = record.key();
+        if !self.writes_records(&key.node, now) {
+            return;
+        }
+        if key.node == self.me && self.own_record_came_back(now, &record) {
+            return;
+        }
+        let stamp = record.stamp();
+        match self.ledger.merge(record) {
+            Merged::New => self.record_changed(now, key, Some(peer)),
+            Merged::Convicted => {
+                self.tell(Event::Convicted { node: key.node, stamp });
+                self.record_changed(now, key, Some(peer));
+            }
+            Merged::Full => self.refuse_frame(peer, "too many records are kept already"),
+            Merged::Old | Merged::Same => {}
+        }
+    }
+
+    /// Two records under one stamp.
+    fn take_proof(&mut self, now: Now, peer: NodeId, one: &[u8], other: &[u8]) {
+        let verify = |bytes: &[u8]| SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref());
+        let (Ok(one), Ok(other)) = (verify(one), verify(other)) else {
+            return self.refuse_frame(peer, "a proof with a record that does not verify");
+        };
+        let (key, stamp) = (one.key(), one.stamp());
+        if !self.writes_records(&key.node, now) {
+            return;
+        }
+        match self.ledger.convict(one, other) {
+            Ok(Merged::Convicted) => {
+                self.tell(Event::Convicted { node: key.node, stamp });
+                self.record_changed(now, key, Some(peer));
+            }
+            Ok(_) => {}
+            Err(error) => self.refuse_frame(peer, &format!("{error}")),
+        }
+    }
+
+    /// Whether records of `node` are kept: members with a pool, and those that are gone while their slots may count.
+    fn writes_records(&self, node: &NodeId, now: Now) -> bool {
+        match self.shelf.member(node, now.wall) {
+            Ok(certificate) => certificate.pool.is_some(),
+            Err(_) => false,
+        }
+    }
+
+    /// Everything that follows from a changed entry of the ledger.
+    pub(super) fn record_changed(&mut self, now: Now, key: RecordKey, from: Option<NodeId>) {
+        let stamp = self.ledger.stamp(&key).unwrap_or_default();
+        if key.kind == RecordKind::Status {
+            self.presence.heard(key.node, stamp);
+        }
+        self.unsaved.insert(key);
+        self.reread_claims(&key.node);
+        self.spread.note_new(now.boot, key, from);
+        self.hear(&key.node);
+    }
+
+    /// The standing claims of one node. A convict's stay: its slot is taken until it is written off.
+    pub(super) fn reread_claims(&mut self, node: &NodeId) {
+        let mut claims: Vec<SeenClaim> =
+            self.ledger.statuses_kept(node).flat_map(|status| SeenClaim::standing(*node, status)).collect();
+        claims.dedup();
+        if claims.is_empty() {
+            self.claims.remove(node);
+        } else {
+            self.claims.insert(*node, claims);
+        }
+        self.duty.stale = true;
+    }
+
+    /// A fact from the device.
+    pub(super) fn take_report(&mut self, now: Now, product: &Product, report: Report) {
+        let Some(mut life) = self.lives.remove(product) else { return };
+        let (before, hold) = (life.kept.clone(), life.now.hold.clone());
+        let acts = life.report(now, report);
+        self.lives.insert(product.clone(), life);
+        self.carry_out(now, product, &before, hold.as_ref(), acts);
+    }
+
+    pub(super) fn persist(&mut self, key: &StoreKey, value: Option<Vec<u8>>) {
+        self.effects.push(Effect::Persist { key: key.encode(), value });
+    }
+
+    pub(super) fn persist_record(&mut self, key: RecordKey) {
+        let value = self.ledger.entry(&key).map(open::write_entry);
+        self.persist(&StoreKey::record(key), value);
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.effects.push(Effect::Event(event));
+    }
+}

@@ -1,0 +1,85 @@
+//! Where the node keeps what must survive a restart: the keys of [`super::effect::Effect::Persist`].
+//!
+//! Every value begins with a version byte. Documents and records are kept in their published form and verified again
+//! when they are read, so a store that was tampered with can lose facts, but not forge them.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::node_id::NodeId;
+use crate::record::{RecordKey, RecordKind};
+use crate::text::{Product, RolloutId};
+
+/// One entry of the store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum StoreKey {
+    /// A document's envelope, by body digest.
+    Document(Digest),
+    /// A roster's envelope, by body digest.
+    Roster(Digest),
+    /// A member's latest record, or the pair that convicts it.
+    Record(NodeId, RecordKind),
+    /// Incarnation, counter, and what amnesia is left.
+    Own,
+    /// A life.
+    Life(Product),
+    /// What this node promised as a warden.
+    Warden,
+    /// This node's up time.
+    UpTime,
+    /// When the records of nodes whose id begins with this byte last changed, in up time.
+    Marks(u8),
+    /// Waves of a rollout that this node saw pass, and whom it had excused.
+    Passed(RolloutId),
+    /// The floor time.
+    FloorTime,
+    /// Where peers were last reached.
+    Remembered,
+}
+
+const VERSION: u8 = 1;
+
+impl StoreKey {
+    pub(super) fn record(key: RecordKey) -> Self {
+        Self::Record(key.node, key.kind)
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    /// `None` for keys of a newer version: they are left alone.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        decode(bytes)
+    }
+}
+
+/// A value behind its version byte.
+pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = alloc::vec![VERSION];
+    bytes.extend(postcard::to_allocvec(value).expect("plain data encodes into memory"));
+    bytes
+}
+
+/// Reads what [`encode`] wrote; `None` when it is damaged or of another version.
+pub(super) fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<T> {
+    match bytes.split_first() {
+        Some((&VERSION, encoded)) => postcard::from_bytes(encoded).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_and_a_newer_one_is_left_alone() {
+        let key = StoreKey::Life(Product::new("bcd").unwrap());
+        assert_eq!(StoreKey::decode(&key.encode()), Some(key));
+        assert_eq!(StoreKey::decode(&[9, 3]), None);
+        assert_eq!(StoreKey::decode(&[]), None);
+    }
+}

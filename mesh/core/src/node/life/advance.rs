@@ -1,0 +1,394 @@
+//! The moves of a life that follow from what the mesh orders and from time passing.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::super::effect::{Install, Step};
+use super::super::hold::Hold;
+use super::stopwatch::Stopwatch;
+use super::{Act, Attempt, Life, Mission, Turn};
+use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
+use crate::text::Reason;
+use crate::time::{Now, Time, Timestamp};
+
+/// What a life asks of the lease protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// May I claim, and which slot? The flag: my own health check finds me down now.
+    Claim {
+        /// Whether the repair needs no slot.
+        down: bool,
+    },
+    /// May I start on my claim?
+    Start,
+}
+
+impl Life {
+    /// Moves as far as orders and time allow. `ask` answers for the lease protocol.
+    pub(crate) fn advance(
+        &mut self,
+        now: Now,
+        mission: Option<&Mission>,
+        ask: &mut dyn FnMut(&Self, Asking) -> Turn,
+    ) -> Vec<Act> {
+        let mut acts = Vec::new();
+        if !self.now.recovered {
+            return acts;
+        }
+        match (self.kept.phase, mission) {
+            (Phase::Activating, _) => self.watch(now, mission, &mut acts),
+            (Phase::Confirmed, None) => self.soak(now, &mut acts),
+            (Phase::Confirmed, Some(mission)) if self.attempts(mission) => {
+                self.kept.rollout = Some(mission.seen.clone());
+                self.soak(now, &mut acts);
+            }
+            (_, None) => self.rest(&mut acts),
+            (_, Some(mission)) => self.pursue(now, mission, ask, &mut acts),
+        }
+        acts
+    }
+
+    /// The next instant at which time alone may move it.
+    pub(crate) fn deadline(&self, now: Now) -> Option<Time> {
+        let mut due: Option<Time> = None;
+        let mut at = |time: Time| {
+            if time > now.boot {
+                due = Some(due.map_or(time, |earlier| earlier.min(time)));
+            }
+        };
+        if let Some(attempt) = &self.kept.attempt {
+            let healthy_since = match &self.now.health {
+                Some((super::Health::Healthy, since)) => Some(*since),
+                _ => None,
+            };
+            match self.kept.phase {
+                Phase::Activating => {
+                    at(attempt.upgrade.due(attempt.upgrade_timeout_ms));
+                    if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
+                        at(activated.max(since).after_ms(attempt.confirm_after_ms));
+                    }
+                }
+                Phase::Confirmed => {
+                    if let Some(soak) = &attempt.soak {
+                        at(soak.due(attempt.soak_ms));
+                    }
+                    if let Some(since) = healthy_since {
+                        at(since.after_ms(attempt.confirm_after_ms));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(retry_at) = self.now.retry_at {
+            at(retry_at);
+        }
+        due
+    }
+
+    fn attempts(&self, mission: &Mission) -> bool {
+        self.kept.attempt.as_ref().is_some_and(|attempt| attempt.rollout == mission.seen.id)
+    }
+
+    /// Nothing counts here: withdraw, stop transfers, be idle.
+    fn rest(&mut self, acts: &mut Vec<Act>) {
+        self.stop_fetching(acts);
+        self.kept.claim = None;
+        self.kept.attempt = None;
+        self.kept.rollout = None;
+        self.now.hold = None;
+        self.now.skip = None;
+        self.kept.phase = Phase::Idle;
+    }
+
+    fn pursue(&mut self, now: Now, mission: &Mission, ask: &mut dyn FnMut(&Self, Asking) -> Turn, acts: &mut Vec<Act>) {
+        self.adopt(mission);
+        self.now.skip = None;
+        if self.settled_by_verdict(mission, acts) {
+            return;
+        }
+        if let Some(skip) = mission.skip.clone() {
+            self.withdraw_to(Phase::Skipped, None);
+            self.now.skip = Some(skip);
+            self.stop_fetching(acts);
+            return;
+        }
+        if self.kept.running.as_ref().is_some_and(|running| running.release == mission.release) {
+            self.vouch_for_running(now, mission, acts);
+            return;
+        }
+        if self.kept.denied.contains(&mission.release) {
+            let reason = Reason::lossy("this build failed here before");
+            acts.push(self.fail(mission, reason));
+            self.stop_fetching(acts);
+            return;
+        }
+        if let Some(what) = mission.unsupported {
+            return self.withdraw_to(Phase::Waiting, Some(Hold::Unsupported(what)));
+        }
+        let Some(install) = &mission.install else {
+            return self.withdraw_to(Phase::Waiting, Some(Hold::ReleaseMissing));
+        };
+        if self.now.staged != Some(mission.release) {
+            return self.prepare(now, mission, install, acts);
+        }
+        self.claim_or_start(now, mission, install, ask, acts);
+    }
+
+    /// Takes up the generation that counts; another rollout starts a new story.
+    fn adopt(&mut self, mission: &Mission) {
+        let same = self.kept.rollout.as_ref().is_some_and(|seen| seen.id == mission.seen.id);
+        if !same {
+            self.kept.claim = None;
+            self.kept.attempt = None;
+            self.kept.phase = Phase::Waiting;
+            self.kept.tries = None;
+            self.now.retry_at = None;
+            self.now.claimed = None;
+        }
+        if self.kept.rollout.as_ref() != Some(&mission.seen) {
+            self.kept.rollout = Some(mission.seen.clone());
+        }
+    }
+
+    /// A verdict stands until a generation forgives it; a soaked node may still regress.
+    fn settled_by_verdict(&mut self, mission: &Mission, acts: &mut Vec<Act>) -> bool {
+        let Some(verdict) = self.verdict(&mission.seen.id).cloned() else { return false };
+        let forgiven = mission.retry.is_some_and(|upto| verdict.claim <= upto);
+        match verdict.outcome {
+            Outcome::Soaked => {
+                self.kept.phase = Phase::Soaked;
+                self.now.hold = None;
+                let runs_it = self.kept.running.as_ref().is_some_and(|running| running.release == mission.release);
+                if runs_it && mission.aborted.is_none() && self.healthy() == Some(false) {
+                    acts.push(self.regress(&verdict));
+                }
+                true
+            }
+            Outcome::RolledBack | Outcome::Failed if forgiven => {
+                self.kept.denied.retain(|release| *release != mission.release);
+                if matches!(self.kept.phase, Phase::RolledBack | Phase::Failed) {
+                    self.kept.phase = Phase::Waiting;
+                    self.kept.claim = None;
+                    self.kept.attempt = None;
+                    self.kept.tries = None;
+                }
+                false
+            }
+            outcome => {
+                self.kept.phase = if outcome == Outcome::Failed { Phase::Failed } else { Phase::RolledBack };
+                self.now.hold = None;
+                self.stop_fetching(acts);
+                true
+            }
+        }
+    }
+
+    /// Already on the version: `soaked` without a claim, unless its own health says otherwise.
+    fn vouch_for_running(&mut self, now: Now, mission: &Mission, acts: &mut Vec<Act>) {
+        self.stop_fetching(acts);
+        if self.healthy() == Some(false) {
+            let notice = HoldNotice { code: HoldCode::Unhealthy, until: None };
+            return self.withdraw_to(Phase::Waiting, Some(Hold::Local(notice)));
+        }
+        self.kept.claim = None;
+        self.kept.attempt = None;
+        self.kept.phase = Phase::Soaked;
+        self.now.hold = None;
+        let verdict = Verdict {
+            rollout: mission.seen.id.clone(),
+            claim: None,
+            outcome: Outcome::Soaked,
+            reason: Reason::lossy("already on this version"),
+            confirmed_at: None,
+            soaked_at: Some(now.wall),
+        };
+        acts.push(self.conclude(verdict));
+    }
+
+    /// Fetches and stages, ahead of the gate where the rollout says so.
+    fn prepare(&mut self, now: Now, mission: &Mission, install: &Install, acts: &mut Vec<Act>) {
+        let shut = mission.gate.as_ref().err().cloned();
+        if shut.is_some() && !mission.prefetch {
+            self.stop_fetching(acts);
+            return self.withdraw_to(Phase::Waiting, shut);
+        }
+        if let Some(retry_at) = self.now.retry_at {
+            if retry_at > now.boot {
+                let full = self.kept.tries.is_none();
+                let left_seconds = retry_at.since_ms(now.boot).div_ceil(1000);
+                let full_disk = Hold::Local(HoldNotice { code: HoldCode::DiskFull, until: None });
+                return self.withdraw_to(Phase::Waiting, Some(if full { full_disk } else { Hold::Retry { left_seconds } }));
+            }
+            self.now.retry_at = None;
+        }
+        let sha256 = install.artifact.sha256.into();
+        if self.now.fetched == Some(sha256) {
+            if self.now.staging != Some(mission.release) {
+                self.now.staging = Some(mission.release);
+                acts.push(Act::Device(Step::Stage { install: install.clone() }));
+            }
+        } else if self.now.fetching != Some(sha256) {
+            self.stop_fetching(acts);
+            self.now.fetching = Some(sha256);
+            acts.push(Act::Device(Step::Fetch { release: mission.release, artifact: install.artifact.clone() }));
+        }
+        let own = if self.now.no_source { Hold::NoSource } else { Hold::Fetching };
+        self.withdraw_to(Phase::Fetching, Some(shut.unwrap_or(own)));
+    }
+
+    fn claim_or_start(
+        &mut self,
+        now: Now,
+        mission: &Mission,
+        install: &Install,
+        ask: &mut dyn FnMut(&Self, Asking) -> Turn,
+        acts: &mut Vec<Act>,
+    ) {
+        // Everything local is checked before a claim, and again until the start (cases L3 and D12).
+        let held = mission.gate.as_ref().err().cloned().or_else(|| self.now.blocked.first().copied().map(Hold::Local));
+        if let Some(hold) = held {
+            return self.withdraw_to(Phase::Staged, Some(hold));
+        }
+        let asking = match self.kept.phase {
+            Phase::Claiming => Asking::Start,
+            _ => Asking::Claim { down: self.healthy() == Some(false) },
+        };
+        match ask(self, asking) {
+            Turn::Claim(slot) => {
+                self.withdraw_to(Phase::Staged, None);
+                acts.push(Act::Claim(slot));
+            }
+            Turn::Wait(hold) => {
+                if self.kept.phase == Phase::Claiming {
+                    self.now.hold = Some(hold);
+                } else {
+                    self.withdraw_to(Phase::Staged, Some(hold));
+                }
+            }
+            Turn::Withdraw(hold) => self.withdraw_to(Phase::Staged, Some(hold)),
+            Turn::Start => self.start(now, mission, install, acts),
+        }
+    }
+
+    /// `activating`: from here on this node counts as disrupted.
+    fn start(&mut self, now: Now, mission: &Mission, install: &Install, acts: &mut Vec<Act>) {
+        let Some(claim) = &self.kept.claim else {
+            return self.withdraw_to(Phase::Staged, None);
+        };
+        let name = claim.name;
+        self.kept.from = self.kept.running.clone();
+        self.kept.attempt = Some(Attempt {
+            rollout: mission.seen.id.clone(),
+            release: mission.release,
+            running: Running { version: install.version.clone(), sequence: install.sequence, release: install.release },
+            confirm_after_ms: mission.confirm_after_ms,
+            upgrade_timeout_ms: mission.upgrade_timeout_ms,
+            soak_ms: mission.soak_ms,
+            upgrade: Stopwatch::start(now),
+            soak: None,
+            reverting: None,
+        });
+        self.kept.phase = Phase::Activating;
+        self.now.hold = None;
+        self.now.activated = None;
+        self.now.confirming = false;
+        acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name }));
+    }
+
+    /// The watchdog of an upgrade under way. Abort does not stop it, abort with rollback reverts it (rule 3).
+    fn watch(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
+        let Some(attempt) = &self.kept.attempt else { return };
+        let mine = mission.filter(|mission| mission.seen.id == attempt.rollout);
+        let healthy = self.healthy();
+        let confirmed_for =
+            self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
+        if attempt.reverting.is_none() {
+            if mine.is_some_and(|mission| mission.aborted == Some(true)) {
+                acts.push(self.revert(Reason::lossy("aborted with rollback")));
+            } else if self.now.confirming {
+                // The device is making it final: past the point of no return.
+            } else if self.now.activated.is_some() && healthy == Some(false) {
+                acts.push(self.revert(self.health_reason("unhealthy")));
+            } else if confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
+                self.now.confirming = true;
+                acts.push(Act::Device(Step::Confirm { release: attempt.release }));
+            } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
+                let seconds = attempt.upgrade_timeout_ms / 1000;
+                acts.push(self.revert(self.health_reason(&format!("not confirmed within {seconds} s"))));
+            }
+        }
+        if let Some(mission) = mine {
+            self.kept.rollout = Some(mission.seen.clone());
+        }
+    }
+
+    /// Soak: vouch at its end when health has held, fail when it does not.
+    fn soak(&mut self, now: Now, acts: &mut Vec<Act>) {
+        let Some(attempt) = &self.kept.attempt else { return };
+        let elapsed_ms = attempt.soak.as_ref().map_or(0, |soak| soak.elapsed_ms(now));
+        let held = self.healthy_ms(now).is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms);
+        let verdict = Verdict {
+            rollout: attempt.rollout.clone(),
+            claim: self.kept.claim.as_ref().map(|claim| claim.name),
+            outcome: Outcome::Soaked,
+            reason: Reason::none(),
+            confirmed_at: attempt.soak.as_ref().map(Stopwatch::started_at),
+            soaked_at: Some(now.wall),
+        };
+        self.now.hold = None;
+        if self.healthy() == Some(false) {
+            acts.push(self.regress(&verdict));
+        } else if elapsed_ms >= attempt.soak_ms && held {
+            self.kept.phase = Phase::Soaked;
+            acts.push(self.conclude(verdict));
+        }
+    }
+
+    /// Confirmed or soaked, and unhealthy now: a failure, but never a way back (design, section 8).
+    fn regress(&mut self, verdict: &Verdict) -> Act {
+        self.kept.phase = Phase::Failed;
+        let reason = self.health_reason("regressed");
+        let soaked_at: Option<Timestamp> = verdict.soaked_at.filter(|_| verdict.outcome == Outcome::Soaked);
+        self.conclude(Verdict { outcome: Outcome::Failed, reason, soaked_at, ..verdict.clone() })
+    }
+
+    fn health_reason(&self, what: &str) -> Reason {
+        match &self.now.health {
+            Some((super::Health::Failing(reason) | super::Health::Unknown(reason), _)) if !reason.is_empty() => {
+                Reason::lossy(&format!("{what}: {reason}"))
+            }
+            _ => Reason::lossy(what),
+        }
+    }
+
+    fn revert(&mut self, reason: Reason) -> Act {
+        let attempt = self.kept.attempt.as_mut().expect("only an upgrade under way is reverted");
+        attempt.reverting = Some(reason.clone());
+        Act::Device(Step::Revert { release: attempt.release, reason })
+    }
+
+    /// A failure before activation, under no claim.
+    pub(super) fn fail(&mut self, mission_rollout: &Mission, reason: Reason) -> Act {
+        self.fail_rollout(mission_rollout.seen.id.clone(), reason)
+    }
+
+    pub(super) fn fail_rollout(&mut self, rollout: crate::text::RolloutId, reason: Reason) -> Act {
+        self.withdraw_to(Phase::Failed, None);
+        self.conclude(Verdict { rollout, claim: None, outcome: Outcome::Failed, reason, confirmed_at: None, soaked_at: None })
+    }
+
+    /// Leaves no claim standing: its absence in the next record is the release of the slot (rule 4).
+    pub(super) fn withdraw_to(&mut self, phase: Phase, hold: Option<Hold>) {
+        self.kept.claim = None;
+        self.now.claimed = None;
+        self.kept.phase = phase;
+        self.now.hold = hold;
+    }
+
+    fn stop_fetching(&mut self, acts: &mut Vec<Act>) {
+        if let Some(sha256) = self.now.fetching.take() {
+            acts.push(Act::Device(Step::CancelFetch { sha256 }));
+        }
+        self.now.no_source = false;
+    }
+}

@@ -1,0 +1,249 @@
+//! A node's life with one product (design, section 8), as a state machine without IO.
+//!
+//! ```text
+//! seen → waiting(hold) → fetching → staged → claiming → activating → confirmed → soaked
+//!                           │          │         │           └→ rolled-back(reason)      │
+//!                           └──────────┴─────────┴→ failed(reason) │ skipped(reason)     └→ failed(regressed)
+//! ```
+//!
+//! [`advance`] moves it by what the mesh orders ([`Mission`]), [`report`] by what the device says.
+//! Both return [`Act`]s: the node turns them into effects, always *after* it made the new state durable.
+
+pub(crate) mod advance;
+pub(crate) mod report;
+pub(crate) mod stopwatch;
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use self::stopwatch::Stopwatch;
+use super::effect::{Install, Step};
+use super::hold::Hold;
+use super::input::{Health, LocalPolicy};
+use crate::digest::Digest;
+use crate::limits::{DENIED, VERDICTS};
+use crate::number::Sequence;
+use crate::record::ClaimName;
+use crate::record::status::{Claim, HoldNotice, Outcome, Phase, RolloutSeen, Running, Section, Verdict};
+use crate::rollout::applies::Skip;
+use crate::text::{Reason, RolloutId};
+use crate::time::{Now, Time, Timestamp};
+
+/// A node's standing with one product.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) kept: Kept,
+    pub(crate) now: Volatile,
+}
+
+/// What survives a restart. Written before any effect of the transition that changed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) running: Option<Running>,
+    pub(crate) from: Option<Running>,
+    pub(crate) floor: Sequence,
+    pub(crate) rollout: Option<RolloutSeen>,
+    pub(crate) phase: Phase,
+    pub(crate) claim: Option<Claim>,
+    /// The upgrade that this node is in, from `activating` to the verdict.
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Releases that failed here after they were activated, newest last.
+    pub(crate) denied: Vec<Digest>,
+    /// Failures before activation of one release.
+    pub(crate) tries: Option<Tries>,
+}
+
+/// The terms of an upgrade, frozen when it starts: a later generation does not change the rules under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attempt {
+    pub(crate) rollout: RolloutId,
+    pub(crate) release: Digest,
+    pub(crate) running: Running,
+    pub(crate) confirm_after_ms: u64,
+    pub(crate) upgrade_timeout_ms: u64,
+    pub(crate) soak_ms: u64,
+    /// Since `activating`.
+    pub(crate) upgrade: Stopwatch,
+    /// Since `confirmed`.
+    pub(crate) soak: Option<Stopwatch>,
+    /// Set once a revert was asked for: why.
+    pub(crate) reverting: Option<Reason>,
+}
+
+/// Failures before activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tries {
+    pub(crate) release: Digest,
+    pub(crate) failures: u32,
+}
+
+/// What a restart forgets.
+#[derive(Debug, Default)]
+pub(crate) struct Volatile {
+    /// The device has said what the slots hold.
+    pub(crate) recovered: bool,
+    /// The transfer under way: SHA-256 of the artifact.
+    pub(crate) fetching: Option<Digest>,
+    /// SHA-256 of the artifact that is whole in the blob store.
+    pub(crate) fetched: Option<Digest>,
+    pub(crate) no_source: bool,
+    /// Release asked to be staged.
+    pub(crate) staging: Option<Digest>,
+    /// Release in the idle slot, verified.
+    pub(crate) staged: Option<Digest>,
+    pub(crate) health: Option<(Health, Time)>,
+    pub(crate) blocked: Vec<HoldNotice>,
+    pub(crate) policy: LocalPolicy,
+    /// When the standing claim was made.
+    pub(crate) claimed: Option<(Time, Timestamp)>,
+    /// When the new version was started in this run.
+    pub(crate) activated: Option<Time>,
+    pub(crate) confirming: bool,
+    pub(crate) retry_at: Option<Time>,
+    pub(crate) hold: Option<Hold>,
+    pub(crate) skip: Option<Skip>,
+}
+
+/// What the mesh orders for a product now, computed by the node from documents and records.
+#[derive(Clone, Debug)]
+pub(crate) struct Mission {
+    /// The generation that counts.
+    pub(crate) seen: RolloutSeen,
+    /// What to install; `None` until the release has arrived.
+    pub(crate) install: Option<Install>,
+    /// The release's digest.
+    pub(crate) release: Digest,
+    /// Why it does not apply here.
+    pub(crate) skip: Option<Skip>,
+    /// It was aborted; and whether what has not confirmed goes back.
+    pub(crate) aborted: Option<bool>,
+    /// A generation lets this node try again after that claim, or after any failure before a claim.
+    pub(crate) retry: Option<Option<ClaimName>>,
+    /// Whether fetching and staging may go ahead of the gate.
+    pub(crate) prefetch: bool,
+    /// Nothing in documents and records keeps this node from claiming.
+    pub(crate) gate: Result<(), Hold>,
+    /// Rehearsals and other forms that this version does not carry out.
+    pub(crate) unsupported: Option<&'static str>,
+    pub(crate) soak_ms: u64,
+    pub(crate) confirm_after_ms: u64,
+    pub(crate) upgrade_timeout_ms: u64,
+}
+
+/// What the lease protocol says to a node that could claim or has claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Claim this slot now; `None`: repair without a slot.
+    Claim(Option<u16>),
+    /// Not now.
+    Wait(Hold),
+    /// The claim has its quorum and may start.
+    Start,
+    /// Withdraw the claim.
+    Withdraw(Hold),
+}
+
+/// What follows from a transition, beyond keeping and publishing the new state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Ask the device.
+    Device(Step),
+    /// Make a claim on this slot: only the node can name it.
+    Claim(Option<u16>),
+    /// Tell of a verdict.
+    Verdict(RolloutId, Outcome, Reason),
+}
+
+impl Life {
+    /// Opened from what was kept; stopwatches go on, a mere claim is withdrawn (rule 3, cases D5 and D11).
+    pub(crate) fn open(mut kept: Kept, now: Now) -> Self {
+        if let Some(attempt) = &mut kept.attempt {
+            attempt.upgrade.resume(now);
+            if let Some(soak) = &mut attempt.soak {
+                soak.resume(now);
+            }
+        }
+        if kept.phase == Phase::Claiming {
+            kept.phase = Phase::Waiting;
+            kept.claim = None;
+        }
+        Self { kept, now: Volatile::default() }
+    }
+
+    /// The section of the status record that tells of this product.
+    pub(crate) fn section(&self) -> Section {
+        let attempt = self.kept.attempt.as_ref();
+        Section {
+            running: self.kept.running.clone(),
+            from: self.kept.from.clone(),
+            floor: self.kept.floor,
+            rollout: self.kept.rollout.clone(),
+            phase: self.kept.phase,
+            hold: self.now.hold.as_ref().map(Hold::notice),
+            claim: self.kept.claim.clone(),
+            started_at: attempt.map(|attempt| attempt.upgrade.started_at()),
+            verdicts: self.kept.verdicts.clone(),
+        }
+    }
+
+    /// Whether Groundswell disrupts this node now.
+    pub(crate) fn disrupted(&self) -> bool {
+        self.kept.phase == Phase::Activating
+    }
+
+    /// The strongest verdict on `rollout`, whatever its claim; the newest of equal ones.
+    pub(crate) fn verdict(&self, rollout: &RolloutId) -> Option<&Verdict> {
+        self.kept
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.rollout == *rollout)
+            .max_by_key(|verdict| (verdict.claim, verdict.outcome))
+    }
+
+    /// Signs a verdict: monotone per rollout and claim, at most eight kept, the oldest of another rollout going first.
+    fn conclude(&mut self, verdict: Verdict) -> Act {
+        let act = Act::Verdict(verdict.rollout.clone(), verdict.outcome, verdict.reason.clone());
+        let same = |known: &Verdict| known.rollout == verdict.rollout && known.claim == verdict.claim;
+        match self.kept.verdicts.iter_mut().find(|known| same(known)) {
+            Some(known) if known.outcome < verdict.outcome => *known = verdict,
+            Some(_) => {}
+            None => {
+                if self.kept.verdicts.len() >= VERDICTS {
+                    let other = self.kept.verdicts.iter().position(|known| known.rollout != verdict.rollout).unwrap_or(0);
+                    self.kept.verdicts.remove(other);
+                }
+                self.kept.verdicts.push(verdict);
+            }
+        }
+        act
+    }
+
+    fn deny(&mut self, release: Digest) {
+        if self.kept.denied.contains(&release) {
+            return;
+        }
+        if self.kept.denied.len() >= DENIED {
+            self.kept.denied.remove(0);
+        }
+        self.kept.denied.push(release);
+    }
+
+    /// Health as a plain answer: `Some(true)` healthy, `Some(false)` failing, `None` not known.
+    pub(crate) fn healthy(&self) -> Option<bool> {
+        match &self.now.health {
+            Some((Health::Healthy, _)) => Some(true),
+            Some((Health::Failing(_), _)) => Some(false),
+            Some((Health::Unknown(_), _)) | None => None,
+        }
+    }
+
+    /// For how long health has held without a break.
+    fn healthy_ms(&self, now: Now) -> Option<u64> {
+        match &self.now.health {
+            Some((Health::Healthy, since)) => Some(now.boot.since_ms(*since)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The moves of a life that follow from what the device reports.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::super::effect::Step;
+use super::super::input::{Fault, Health, Recovered, Report};
+use super::stopwatch::Stopwatch;
+use super::{Act, Life, Tries};
+use crate::digest::Digest;
+use crate::limits::{RETRIES, RETRY_FIRST_MS, RETRY_LONGEST_MS};
+use crate::record::status::{Outcome, Phase, Running, Verdict};
+use crate::text::Reason;
+use crate::time::Now;
+
+impl Life {
+    /// Takes in a fact. Reports about anything but what is asked for now are late and change nothing.
+    pub(crate) fn report(&mut self, now: Now, report: Report) -> Vec<Act> {
+        let mut acts = Vec::new();
+        match report {
+            Report::Recovered(recovered) => self.recovered(now, recovered, &mut acts),
+            Report::Fetched { sha256 } if self.now.fetching == Some(sha256) => {
+                self.now.fetching = None;
+                self.now.no_source = false;
+                self.now.fetched = Some(sha256);
+            }
+            Report::NoSource { sha256 } if self.now.fetching == Some(sha256) => self.now.no_source = true,
+            Report::FetchFailed { sha256, fault, reason } if self.now.fetching == Some(sha256) => {
+                self.now.fetching = None;
+                self.failed_before_activation(now, fault, reason, &mut acts);
+            }
+            Report::Staged { release } => {
+                self.now.staged = Some(release);
+                self.now.staging = None;
+                self.kept.tries = None;
+            }
+            Report::StageFailed { release, fault, reason } if self.now.staging == Some(release) => {
+                self.now.staging = None;
+                self.now.fetched = None;
+                self.now.staged = None;
+                self.failed_before_activation(now, fault, reason, &mut acts);
+            }
+            Report::Activated { release } if self.activating(release) => {
+                self.now.activated = Some(now.boot);
+                self.now.staged = None;
+                self.kept.running = self.kept.attempt.as_ref().map(|attempt| attempt.running.clone());
+                // Health of the old version says nothing about the new one.
+                self.now.health = None;
+            }
+            Report::ActivateFailed { release, reason } if self.activating(release) => self.activate_failed(reason, &mut acts),
+            Report::Health(health) => self.health(now, health),
+            Report::Confirmed { release } if self.activating(release) => self.confirmed(now),
+            Report::Reverted { release, running, output } if self.activating(release) => {
+                self.reverted(running, output, &mut acts);
+            }
+            Report::Blocked(blocked) => self.now.blocked = blocked,
+            Report::Policy(policy) => self.now.policy = policy,
+            // Late answers to what is no longer asked.
+            Report::Fetched { .. }
+            | Report::NoSource { .. }
+            | Report::FetchFailed { .. }
+            | Report::StageFailed { .. }
+            | Report::Activated { .. }
+            | Report::ActivateFailed { .. }
+            | Report::Confirmed { .. }
+            | Report::Reverted { .. } => {}
+        }
+        acts
+    }
+
+    fn activating(&self, release: Digest) -> bool {
+        self.kept.phase == Phase::Activating && self.kept.attempt.as_ref().is_some_and(|attempt| attempt.release == release)
+    }
+
+    /// The first word of the device after a start decides how an upgrade under way goes on.
+    fn recovered(&mut self, now: Now, recovered: Recovered, acts: &mut Vec<Act>) {
+        self.now.recovered = true;
+        self.now.staged = recovered.staged;
+        self.kept.floor = self.kept.floor.max(recovered.floor);
+        self.kept.running = recovered.running.clone();
+        let Some(attempt) = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating) else { return };
+        let release = attempt.release;
+        if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
+            self.reverted(recovered.running, reason, acts);
+        } else if recovered.trial == Some(release) {
+            self.now.activated = Some(now.boot);
+            if let Some(reason) = attempt.reverting {
+                acts.push(Act::Device(Step::Revert { release, reason }));
+            }
+        } else if recovered.running.as_ref().is_some_and(|running| running.release == release) {
+            // Confirmed on the device just before the restart: the point of no return is passed.
+            self.confirmed(now);
+        } else {
+            self.reverted(recovered.running, Reason::lossy("the node restarted before the switch"), acts);
+        }
+    }
+
+    fn health(&mut self, now: Now, health: Health) {
+        let since = match &self.now.health {
+            Some((known, since)) if core::mem::discriminant(known) == core::mem::discriminant(&health) => *since,
+            _ => now.boot,
+        };
+        self.now.health = Some((health, since));
+    }
+
+    fn activate_failed(&mut self, reason: Reason, acts: &mut Vec<Act>) {
+        let Some(attempt) = &mut self.kept.attempt else { return };
+        if attempt.reverting.is_none() {
+            attempt.reverting = Some(reason.clone());
+            acts.push(Act::Device(Step::Revert { release: attempt.release, reason }));
+        }
+    }
+
+    /// Past the point of no return: the floor rises, the slot is given back, the soak begins.
+    fn confirmed(&mut self, now: Now) {
+        let Some(attempt) = &mut self.kept.attempt else { return };
+        attempt.soak = Some(Stopwatch::start(now));
+        attempt.reverting = None;
+        self.kept.floor = self.kept.floor.max(attempt.running.sequence);
+        self.kept.running = Some(attempt.running.clone());
+        self.kept.phase = Phase::Confirmed;
+        self.now.confirming = false;
+        self.now.hold = None;
+    }
+
+    fn reverted(&mut self, running: Option<Running>, output: Reason, acts: &mut Vec<Act>) {
+        let Some(attempt) = self.kept.attempt.take() else { return };
+        let reason = match attempt.reverting {
+            Some(reason) if output.is_empty() => reason,
+            Some(reason) => Reason::lossy(&format!("{reason}: {output}")),
+            None => output,
+        };
+        self.kept.running = running;
+        self.kept.phase = Phase::RolledBack;
+        self.now.hold = None;
+        self.now.confirming = false;
+        self.now.activated = None;
+        self.now.health = None;
+        self.deny(attempt.release);
+        let claim = self.kept.claim.as_ref().map(|claim| claim.name);
+        let verdict = Verdict {
+            rollout: attempt.rollout,
+            claim,
+            outcome: Outcome::RolledBack,
+            reason,
+            confirmed_at: None,
+            soaked_at: None,
+        };
+        acts.push(self.conclude(verdict));
+    }
+
+    /// Tried again with a growing pause; a full disk for as long as it takes, anything else a few times.
+    fn failed_before_activation(&mut self, now: Now, fault: Fault, reason: Reason, acts: &mut Vec<Act>) {
+        let Some(seen) = self.kept.rollout.clone() else { return };
+        let failures = match fault {
+            Fault::DiskFull => {
+                self.kept.tries = None;
+                0
+            }
+            Fault::Broken => {
+                let before = self.kept.tries.filter(|tries| tries.release == seen.digest).map_or(0, |tries| tries.failures);
+                self.kept.tries = Some(Tries { release: seen.digest, failures: before.saturating_add(1) });
+                before.saturating_add(1)
+            }
+        };
+        if failures > RETRIES {
+            acts.push(self.fail_rollout(seen.id, reason));
+            return;
+        }
+        let pause_ms = RETRY_FIRST_MS.saturating_mul(1 << failures.min(16)).min(RETRY_LONGEST_MS);
+        self.now.retry_at = Some(now.boot.after_ms(pause_ms));
+    }
+}

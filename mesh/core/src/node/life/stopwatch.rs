@@ -1,0 +1,71 @@
+//! Elapsed time of a soak or an upgrade, across sleep and restarts, without trusting a jump of the wall clock.
+//!
+//! While the node runs, CLOCK_BOOTTIME counts. The time it was off is taken from the wall clock, once, at the restart:
+//! a clock that starts in 1970 and is set later adds nothing, and none is ever negative.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::{Now, Time, Timestamp};
+
+/// Started at a transition; kept on disk with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stopwatch {
+    started_at: Timestamp,
+    #[serde(skip)]
+    carried_ms: u64,
+    #[serde(skip)]
+    running_since_ms: u64,
+}
+
+impl Stopwatch {
+    /// Started now.
+    pub(crate) fn start(now: Now) -> Self {
+        Self { started_at: now.wall, carried_ms: 0, running_since_ms: now.boot.0 }
+    }
+
+    /// Goes on after a restart: the time off counts, as the wall clock tells it.
+    pub(crate) fn resume(&mut self, now: Now) {
+        self.carried_ms = now.wall.since_seconds(self.started_at).saturating_mul(1000);
+        self.running_since_ms = now.boot.0;
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn elapsed_ms(&self, now: Now) -> u64 {
+        self.carried_ms.saturating_add(now.boot.since_ms(Time(self.running_since_ms)))
+    }
+
+    /// The instant at which `total_ms` will have elapsed.
+    pub(crate) fn due(&self, total_ms: u64) -> Time {
+        Time(self.running_since_ms).after_ms(total_ms.saturating_sub(self.carried_ms))
+    }
+
+    /// When it was started, by this node's wall clock of then.
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(boot_ms: u64, wall: u64) -> Now {
+        Now { awake_ms: boot_ms, boot: Time(boot_ms), wall: Timestamp::from_seconds(wall) }
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_clock_counts_for_nothing_while_the_node_runs() {
+        let watch = Stopwatch::start(now(5_000, 0));
+        assert_eq!(watch.elapsed_ms(now(6_000, 1_700_000_000)), 1_000);
+    }
+
+    #[test]
+    fn the_time_off_counts_once_and_is_never_negative() {
+        let mut watch = Stopwatch::start(now(5_000, 1_000));
+        watch.resume(now(100, 1_060));
+        assert_eq!(watch.elapsed_ms(now(1_100, 1_061)), 61_000);
+        assert_eq!(watch.due(61_000), Time(1_100));
+        watch.resume(now(100, 10));
+        assert_eq!(watch.elapsed_ms(now(200, 10)), 100);
+    }
+}

@@ -1,0 +1,196 @@
+//! What the mesh orders for one product on this node: which rollout counts, and what keeps it from claiming.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::Node;
+use super::effect::Install;
+use super::following::{Following, wave_of};
+use super::hold::Hold;
+use super::life::{Life, Mission};
+use crate::documents::certificate::Certificate;
+use crate::documents::release::Release;
+use crate::documents::rollout::{Mode, Rollout, State};
+use crate::record::status::RolloutSeen;
+use crate::rollout::applies::{Applies, Facts, Skip, applies};
+use crate::rollout::counts::{Candidate, Counting, supersedes, which};
+use crate::rollout::gate::Gate;
+use crate::text::Product;
+use crate::time::Now;
+use crate::trust::shelf::RolloutInForce;
+
+/// What counts for a product.
+#[derive(Debug)]
+pub(super) enum Orders {
+    /// A rollout.
+    Mission(alloc::boxed::Box<Mission>),
+    /// Nothing; with the reason, where there is one worth telling.
+    Rest(Option<Hold>),
+}
+
+impl Node {
+    /// What the mesh orders for `product`, whose life is `life`.
+    pub(super) fn orders(&self, now: Now, product: &Product, life: &Life) -> Orders {
+        if self.shelf.fleet().is_none() {
+            return Orders::Rest(Some(Hold::NoFleet));
+        }
+        let Ok(certificate) = self.shelf.member(&self.me, now.wall) else { return Orders::Rest(Some(Hold::NoCertificate)) };
+        if certificate.pool.is_none() {
+            return Orders::Rest(None);
+        }
+        let candidates = self.candidates(product, certificate);
+        let (rollout, conflict) = match which(product, certificate, &candidates) {
+            Counting::None | Counting::Over { .. } => return Orders::Rest(None),
+            Counting::Listed(rollout) | Counting::Late(rollout) => (rollout, false),
+            Counting::Conflict(one, _) => match self.shelf.rollout(one) {
+                Some(in_force) => (&in_force.rollout, true),
+                None => return Orders::Rest(None),
+            },
+        };
+        let (Some(in_force), Some(following)) = (self.shelf.rollout(&rollout.id), self.following.get(&rollout.id)) else {
+            return Orders::Rest(None);
+        };
+        Orders::Mission(alloc::boxed::Box::new(self.mission(now, in_force, following, life, conflict)))
+    }
+
+    fn candidates<'a>(&'a self, product: &Product, certificate: &'a Certificate) -> Vec<Candidate<'a>> {
+        let mine = self.shelf.rollouts().filter(|in_force| in_force.rollout.release.product == *product);
+        mine.filter_map(|in_force| {
+            let following = self.following.get(&in_force.rollout.id)?;
+            let complete = following.progress.as_ref().is_some_and(|progress| progress.complete());
+            // Until the roster is here, the newest certificate stands in for the one that it names.
+            let listed = if following.progress.is_some() { following.listed.as_ref() } else { Some(certificate) };
+            Some(Candidate { rollout: &in_force.rollout, listed, complete })
+        })
+        .collect()
+    }
+
+    fn mission(&self, now: Now, in_force: &RolloutInForce, following: &Following, life: &Life, conflict: bool) -> Mission {
+        let rollout = &in_force.rollout;
+        let release = self.shelf.release(&rollout.release.digest);
+        let wave = following.progress.as_ref().map(|progress| wave_of(progress, &self.me).unwrap_or(progress.waves().count()));
+        let described =
+            wave.and_then(|wave| rollout.waves.get(usize::try_from(wave).unwrap_or(usize::MAX))).or(rollout.waves.last());
+        let retry = rollout.forgiven.iter().filter(|entry| entry.node == self.me && entry.retry).map(|entry| entry.claim).max();
+        let state = in_force.state();
+        Mission {
+            seen: RolloutSeen { id: rollout.id.clone(), generation: rollout.generation.get(), digest: in_force.digest },
+            install: release.and_then(|release| self.install(rollout, release)),
+            release: rollout.release.digest,
+            skip: release.and_then(|release| self.skip(rollout, release, life)),
+            aborted: (state == State::Aborted).then_some(rollout.rollback),
+            retry,
+            prefetch: rollout.prefetch && state == State::Running,
+            gate: self.gate(now, in_force, following, wave, conflict),
+            unsupported: unsupported(rollout),
+            soak_ms: described.map_or(0, |wave| wave.soak_seconds.saturating_mul(1_000)),
+            confirm_after_ms: rollout.confirm_after_seconds.saturating_mul(1_000),
+            upgrade_timeout_ms: rollout.upgrade_timeout_seconds.saturating_mul(1_000),
+        }
+    }
+
+    fn install(&self, rollout: &Rollout, release: &Release) -> Option<Install> {
+        let artifact = release.binary(&self.config.platform)?.clone();
+        let digest = rollout.release.digest;
+        Some(Install { release: digest, version: release.version.clone(), sequence: release.sequence, artifact })
+    }
+
+    fn skip(&self, rollout: &Rollout, release: &Release, life: &Life) -> Option<Skip> {
+        let facts = Facts {
+            configured: self.config.products.contains(&rollout.release.product),
+            observe_only: life.now.policy.observe_only,
+            version_lock: life.now.policy.version_lock.as_deref(),
+            platform: &self.config.platform,
+            running: life.kept.running.as_ref(),
+            floor: life.kept.floor,
+        };
+        match applies(rollout, release, &facts) {
+            Applies::Skip(skip) => Some(skip),
+            Applies::Upgrade | Applies::AlreadyThere => None,
+        }
+    }
+
+    /// Everything in documents and records that keeps this node from claiming, most telling first.
+    fn gate(
+        &self,
+        now: Now,
+        in_force: &RolloutInForce,
+        following: &Following,
+        wave: Option<u32>,
+        conflict: bool,
+    ) -> Result<(), Hold> {
+        let rollout = &in_force.rollout;
+        if self.ledger.is_convicted(&self.me) || self.own.is_cloned() {
+            return Err(Hold::Convicted);
+        }
+        match in_force.state() {
+            State::Aborted => return Err(Hold::Aborted(rollout.reason.to_string())),
+            State::Paused if in_force.conflicted => return Err(Hold::Conflict("rollout generation")),
+            State::Paused => return Err(Hold::Paused(rollout.reason.to_string())),
+            State::Running if conflict => return Err(Hold::Conflict("release sequence by two rollouts")),
+            State::Running => {}
+        }
+        if self.shelf.fleet_conflicted() {
+            return Err(Hold::Conflict("fleet version"));
+        }
+        let time = self.shelf.time(now.wall);
+        let fleet = self.shelf.fleet().map(|fleet| fleet.expires_at);
+        let release = self.shelf.release(&rollout.release.digest);
+        let ends =
+            [("fleet document", fleet), ("rollout", Some(rollout.expires_at)), ("release", release.map(|it| it.expires_at))];
+        for (what, end) in ends {
+            if let Some(end) = end.filter(|end| *end <= time) {
+                return Err(Hold::Expired(what, end));
+            }
+        }
+        if release.is_none() {
+            return Err(Hold::ReleaseMissing);
+        }
+        if self.shelf.release_conflicted(&rollout.release.digest) {
+            return Err(Hold::Conflict("release"));
+        }
+        for digest in [&in_force.digest, &rollout.release.digest] {
+            if let Err(rejection) = self.shelf.locally_trusted(digest) {
+                return Err(Hold::LocalTrust(rejection.to_string()));
+            }
+        }
+        let (Some(progress), Some(wave)) = (&following.progress, wave) else { return Err(Hold::RosterMissing) };
+        match progress.gate(wave) {
+            Gate::Open => Ok(()),
+            Gate::Shut(hold) => Err(self.with_names(hold, following)),
+        }
+    }
+
+    /// The gate counts; this adds whom it waits for.
+    fn with_names(&self, hold: Hold, following: &Following) -> Hold {
+        let Hold::WaveShut { mine, waits_for, who, open, members } = hold else { return hold };
+        let Some(progress) = following.progress.as_ref().filter(|_| who.is_empty()) else {
+            return Hold::WaveShut { mine, waits_for, who, open, members };
+        };
+        use super::view::Standing;
+        let waits = |node: &&crate::node_id::NodeId| {
+            matches!(progress.tally().standing(node), Some(Standing::Unseen | Standing::Waiting | Standing::InProgress))
+        };
+        let nodes = progress.waves().members(waits_for).iter().filter(waits).take(5);
+        let who = nodes.filter_map(|node| self.name_of(node)).collect();
+        Hold::WaveShut { mine, waits_for, who, open, members }
+    }
+
+    /// Whether a newer rollout took over all nodes of `rollout`.
+    pub(super) fn is_over(&self, rollout: &Rollout) -> bool {
+        self.shelf.rollouts().any(|other| supersedes(&other.rollout, rollout))
+    }
+}
+
+/// What a rollout may ask for that this version does not carry out yet: held, never half done.
+fn unsupported(rollout: &Rollout) -> Option<&'static str> {
+    if rollout.mode == Mode::Rehearse {
+        Some("rehearsals")
+    } else if !rollout.windows.is_empty() {
+        Some("maintenance windows in rollouts")
+    } else if rollout.promotion.is_some() {
+        Some("promotion between environments")
+    } else {
+        None
+    }
+}

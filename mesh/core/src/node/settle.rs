@@ -1,0 +1,188 @@
+//! Drawing all consequences of an input, and when to look again.
+
+use alloc::vec::Vec;
+
+use rand_chacha::rand_core::Rng as _;
+
+use super::Node;
+use super::effect::{Effect, Event};
+use super::hold::Hold;
+use super::keys::{StoreKey, encode};
+use super::life::{Act, Kept};
+use super::mission::Orders;
+use super::turn::Question;
+use crate::limits::SAVE_RECORDS_AFTER_MS;
+use crate::record::ClaimName;
+use crate::record::status::{Claim, Phase, Purpose};
+use crate::spread::neighbours::Member;
+use crate::text::Product;
+use crate::time::{Now, Time};
+
+/// Rounds in which one thing may follow from another within one input. What is left waits for the next wake-up, at once.
+const ROUNDS: usize = 16;
+
+impl Node {
+    /// Lets everything follow from what was taken in.
+    pub(super) fn settle(&mut self, now: Now) {
+        let mut unsettled = true;
+        for _ in 0..ROUNDS {
+            if self.documents_changed {
+                self.reread_documents(now, alloc::collections::BTreeMap::new());
+                self.duty.stale = true;
+            }
+            self.settle_rollouts(now);
+            self.pacing.wake_at = None;
+            let mut moved = false;
+            let products: Vec<Product> = self.lives.keys().cloned().collect();
+            for product in products {
+                moved |= self.advance(now, &product);
+            }
+            moved |= self.do_duty(now);
+            moved |= self.publish_status(now);
+            unsettled = moved || self.documents_changed;
+            if !unsettled {
+                break;
+            }
+        }
+        self.save(now);
+        self.reach_out(now);
+        self.wakeup = if unsettled { Some(now.boot) } else { self.earliest(now) };
+    }
+
+    /// Moves one product as far as it goes.
+    fn advance(&mut self, now: Now, product: &Product) -> bool {
+        let Some(mut life) = self.lives.remove(product) else { return false };
+        let (before, hold) = (life.kept.clone(), life.now.hold.clone());
+        let mut pacing = core::mem::take(&mut self.pacing);
+        let random = self.rng.next_u64();
+        let acts = match self.orders(now, product, &life) {
+            Orders::Mission(mission) => life.advance(now, Some(&mission), &mut |life, asking| {
+                let question = Question { now, product, mission: &mission, life, random };
+                self.ask(&mut pacing, &question, asking)
+            }),
+            Orders::Rest(hold) => {
+                let acts = life.advance(now, None, &mut |_, _| super::life::Turn::Wait(Hold::NoFleet));
+                if life.kept.phase == Phase::Idle {
+                    life.now.hold = hold;
+                }
+                acts
+            }
+        };
+        self.pacing = pacing;
+        self.lives.insert(product.clone(), life);
+        self.carry_out(now, product, &before, hold.as_ref(), acts)
+    }
+
+    /// Keeps the new state, publishes it, and only then has the device act. Whether anything changed.
+    pub(super) fn carry_out(&mut self, now: Now, product: &Product, before: &Kept, hold: Option<&Hold>, acts: Vec<Act>) -> bool {
+        let mut steps = Vec::new();
+        for act in acts {
+            match act {
+                Act::Claim(slot) => self.claim(now, product, slot),
+                Act::Device(step) => steps.push(step),
+                Act::Verdict(rollout, outcome, reason) => {
+                    self.tell(Event::VerdictSigned { product: product.clone(), rollout, outcome, reason });
+                }
+            }
+        }
+        let Some(life) = self.lives.get(product) else { return false };
+        let (after, now_hold) = (life.kept.clone(), life.now.hold.clone());
+        let codes = (hold.map(Hold::code), now_hold.as_ref().map(Hold::code));
+        if after.phase != before.phase || codes.0 != codes.1 {
+            let verdict = after.verdicts.last().filter(|_| matches!(after.phase, Phase::Failed | Phase::RolledBack));
+            let reason = verdict.map(|verdict| verdict.reason.clone());
+            let rollout = after.rollout.as_ref().map(|seen| seen.id.clone());
+            let (from, to) = (before.phase, after.phase);
+            self.tell(Event::PhaseChanged { product: product.clone(), rollout, from, to, hold: now_hold, reason });
+        }
+        let changed = after != *before;
+        if changed {
+            self.persist(&StoreKey::Life(product.clone()), Some(encode(&after)));
+            self.publish_status(now);
+        }
+        let moved = changed || !steps.is_empty();
+        for step in steps {
+            self.effects.push(Effect::Device { product: product.clone(), step });
+        }
+        moved
+    }
+
+    /// Makes a claim: its name is the stamp of the record that will first carry it.
+    fn claim(&mut self, now: Now, product: &Product, slot: Option<u16>) {
+        let name = ClaimName(self.own.next_stamp());
+        let nonce = self.rng.next_u64();
+        let Some(pool) = self.pool() else { return };
+        let Some(roster) = self.map_to_claim_under(&pool).map(|map| map.roster()).or_else(|| self.maps.keys().next().copied())
+        else {
+            return;
+        };
+        let Some(life) = self.lives.get_mut(product) else { return };
+        let Some(seen) = &life.kept.rollout else { return };
+        life.kept.claim = Some(Claim { name, nonce, pool, slot, roster, purpose: Purpose::Rollout(seen.digest) });
+        life.kept.phase = Phase::Claiming;
+        life.now.claimed = Some((now.boot, now.wall));
+        life.now.hold = None;
+    }
+
+    /// Keeps what may be kept late: members' records and the up time.
+    fn save(&mut self, now: Now) {
+        let due = now.boot >= self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS);
+        if due && !self.unsaved.is_empty() {
+            for key in core::mem::take(&mut self.unsaved) {
+                self.persist_record(key);
+            }
+            self.saved_records_at = now.boot;
+        }
+        let saves = self.presence.take_saves();
+        self.persist_presence(saves);
+    }
+
+    /// Frames to neighbours, and whom to dial.
+    fn reach_out(&mut self, now: Now) {
+        let unsynced: Vec<_> = self.pacing.seek.iter().copied().filter(|node| self.connected.contains(node)).collect();
+        for peer in unsynced {
+            self.pacing.seek.remove(&peer);
+            self.spread.sync_with(now.boot, &peer);
+        }
+        if self.spread.next_wakeup().is_some_and(|due| due <= now.boot) {
+            self.spread.wake(now.boot, &self.ledger, &self.shelf);
+        }
+        for (peer, bytes) in self.spread.take_frames() {
+            self.effects.push(Effect::Send { peer, bytes });
+        }
+        if self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot) || !self.pacing.seek.is_empty() {
+            let members = self.ledger.statuses().filter(|(node, status)| **node != self.me && !status.addresses.is_empty());
+            let members = members.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
+            for dial in self.neighbours.dials(now.boot, members, &self.pacing.seek) {
+                self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
+            }
+        }
+    }
+
+    /// The earliest instant at which time alone changes something.
+    fn earliest(&self, now: Now) -> Option<Time> {
+        let up_ms = self.presence.up_ms();
+        let after_up = |due: u64| now.boot.after_ms(due.saturating_sub(up_ms));
+        let mut times: Vec<Option<Time>> = alloc::vec![
+            self.spread.next_wakeup(),
+            self.neighbours.next_wakeup(),
+            self.pacing.wake_at,
+            self.duty.look_again_at_up_ms.map(after_up),
+            Some(now.boot.after_ms(self.presence.save_due_in_ms().max(1_000))),
+        ];
+        if !self.unsaved.is_empty() {
+            times.push(Some(self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS)));
+        }
+        if self.may_publish() {
+            times.push(self.renewal_due());
+        }
+        times.extend(self.lives.values().map(|life| life.deadline(now)));
+        for progress in self.following.values().filter_map(|following| following.progress.as_ref()) {
+            let (up, wall) = progress.wakeup();
+            times.push(up.map(after_up));
+            times.push(wall.map(|wall| now.boot.after_ms(wall.since_seconds(now.wall).saturating_mul(1_000))));
+        }
+        // Never in the past: the driver would spin.
+        times.into_iter().flatten().min().map(|time| time.max(now.boot.after_ms(1)))
+    }
+}

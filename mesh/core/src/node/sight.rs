@@ -1,0 +1,84 @@
+//! The window through which the lease rules see this node's records, documents and silence.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::digest::Digest;
+use crate::lease::presence::Presence;
+use crate::lease::sight::{Gone, Sight};
+use crate::node_id::NodeId;
+use crate::record::grants::Grants;
+use crate::record::ledger::Ledger;
+use crate::record::status::Status;
+use crate::record::{ClaimName, RecordKey, RecordKind, Stamp};
+use crate::spread::Documents;
+use crate::trust::shelf::Shelf;
+
+/// Borrowed parts of a node, so that a rule can look while another part of the node is changed.
+#[derive(Clone, Copy)]
+pub(super) struct NodeSight<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) shelf: &'a Shelf,
+    pub(super) presence: &'a Presence,
+    pub(super) written_off: &'a BTreeMap<NodeId, ClaimName>,
+}
+
+impl Node {
+    pub(super) fn sight(&self) -> NodeSight<'_> {
+        NodeSight { ledger: &self.ledger, shelf: &self.shelf, presence: &self.presence, written_off: &self.written_off }
+    }
+}
+
+impl Sight for NodeSight<'_> {
+    fn status(&self, node: &NodeId) -> Option<(Stamp, &Status)> {
+        let record = self.ledger.record(&RecordKey { node: *node, kind: RecordKind::Status })?;
+        Some((record.stamp(), record.status()?))
+    }
+
+    fn grants(&self, node: &NodeId) -> Option<&Grants> {
+        let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Grants })?;
+        entry.records().iter().find_map(|record| record.grants())
+    }
+
+    fn is_convicted(&self, node: &NodeId) -> bool {
+        self.ledger.is_convicted(node)
+    }
+
+    fn gone(&self, node: &NodeId) -> Option<Gone> {
+        if self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node)) {
+            return Some(Gone::Revoked);
+        }
+        if self.shelf.certificate(node).is_some_and(|certificate| certificate.retired) {
+            return Some(Gone::Retired);
+        }
+        let newest = self.shelf.rosters().last().map(|(_, roster)| roster)?;
+        newest.removed.binary_search(node).is_ok().then_some(Gone::Removed)
+    }
+
+    fn written_off(&self, node: &NodeId) -> Option<ClaimName> {
+        self.written_off.get(node).copied()
+    }
+
+    fn unheard_ms(&self, node: &NodeId) -> Option<u64> {
+        self.presence.unheard_ms(node)
+    }
+}
+
+impl Documents for Shelf {
+    fn inventory(&self) -> Vec<(Digest, u64)> {
+        let mut documents: Vec<_> = Self::inventory(self).map(|(digest, kind)| (kind, digest)).collect();
+        documents.sort_unstable();
+        let fingerprinted = documents.into_iter().filter_map(|(_, digest)| {
+            // The envelope holds verified signatures only: its hash changes when one is added.
+            let envelope = Self::envelope(self, &digest)?;
+            let [a, b, c, d, e, f, g, h, ..] = *blake3::hash(envelope).as_bytes();
+            Some((digest, u64::from_le_bytes([a, b, c, d, e, f, g, h])))
+        });
+        fingerprinted.collect()
+    }
+
+    fn envelope(&self, digest: &Digest) -> Option<&[u8]> {
+        Self::envelope(self, digest)
+    }
+}

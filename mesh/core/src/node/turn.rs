@@ -1,0 +1,188 @@
+//! This node as a holder: which slot it turns to, whether it may start, when it withdraws (rules 1, 3, 6).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::Node;
+use super::hold::Hold;
+use super::life::advance::Asking;
+use super::life::{Life, Mission, Turn};
+use crate::digest::Digest;
+use crate::lease::budget::{PoolMap, Slot};
+use crate::lease::claim::SeenClaim;
+use crate::lease::governing::Rosters;
+use crate::lease::queue::{self, Queue, Turnless, needs_slot};
+use crate::lease::start::{MadeAt, Start, StartFacts, Withdraw, may_start};
+use crate::lease::synced::Syncing;
+use crate::lease::view::{free_slots, slots_of};
+use crate::node_id::NodeId;
+use crate::record::status::Purpose;
+use crate::text::{NodeName, Pool, Product};
+use crate::time::{Now, Time};
+
+/// The queues of this node's products, and whom it needs to be in touch with. In memory only.
+#[derive(Debug, Default)]
+pub(super) struct Pacing {
+    queues: BTreeMap<Product, Queue>,
+    /// When a queue may move by itself.
+    pub(super) wake_at: Option<Time>,
+    /// Wardens that this node must sync with before it takes part on their slot.
+    pub(super) seek: BTreeSet<NodeId>,
+}
+
+impl Pacing {
+    fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |sooner| sooner.min(at)));
+    }
+}
+
+/// Everything that one question to the lease protocol needs.
+pub(super) struct Question<'a> {
+    pub(super) now: Now,
+    pub(super) product: &'a Product,
+    pub(super) mission: &'a Mission,
+    pub(super) life: &'a Life,
+    /// A fresh random number.
+    pub(super) random: u64,
+}
+
+impl Node {
+    /// Answers a life that wants to claim or to start.
+    pub(super) fn ask(&self, pacing: &mut Pacing, question: &Question<'_>, asking: Asking) -> Turn {
+        match asking {
+            Asking::Claim { .. } => self.may_claim(pacing, question),
+            Asking::Start => self.may_start(pacing, question),
+        }
+    }
+
+    fn may_claim(&self, pacing: &mut Pacing, question: &Question<'_>) -> Turn {
+        if !self.may_publish() {
+            return Turn::Wait(Hold::Syncing { have: 0, need: 1 });
+        }
+        if let Some(left_ms) = self.duty.warden.amnesia_left_ms(self.presence.up_ms()) {
+            return Turn::Wait(Hold::Amnesia { left_seconds: left_ms.div_ceil(1_000) });
+        }
+        if !needs_slot(question.life.now.health.as_ref().map(|(health, _)| health)) {
+            return Turn::Claim(None);
+        }
+        let (Some(pool), Some(following)) = (self.pool(), self.following.get(&question.mission.seen.id)) else {
+            return Turn::Wait(Hold::NoCertificate);
+        };
+        let Some(progress) = &following.progress else { return Turn::Wait(Hold::RosterMissing) };
+        let Some(map) = self.map_to_claim_under(&pool) else { return Turn::Wait(Hold::RosterChange) };
+        let Some(seats) = map.pool(&pool) else { return Turn::Wait(Hold::RosterChange) };
+        let urgent = progress.rollout().urgent;
+        let claims: Vec<SeenClaim> =
+            self.claims.values().flatten().filter(|claim| claim.slot.pool == pool && claim.holder != self.me).cloned().collect();
+        let views = slots_of(map, &pool, &claims, &self.sight());
+        let free = free_slots(&views, seats, urgent);
+        let ahead = progress.tally().ahead_of(&self.me).unwrap_or(0);
+        let queue = pacing.queues.entry(question.product.clone()).or_default();
+        match queue.turn(question.now.boot, ahead, &free) {
+            queue::Turn::Claim(number) => {
+                let slot = Slot { pool, number };
+                if let Err(hold) = self.synced_with_wardens(pacing, map, &slot) {
+                    return Turn::Wait(hold);
+                }
+                pacing.queues.entry(question.product.clone()).or_default().leave();
+                Turn::Claim(Some(number))
+            }
+            queue::Turn::Wait(Turnless::NoneFree) => {
+                let slots = u32::from(seats.slots(urgent));
+                let holders =
+                    views.iter().filter_map(|view| view.occupant.as_ref()).filter_map(|held| self.name_of(&held.holder));
+                Turn::Wait(Hold::SlotsTaken { pool, holders: holders.take(5).collect(), slots })
+            }
+            queue::Turn::Wait(Turnless::Queued { ahead, at }) => {
+                pacing.wake(at);
+                Turn::Wait(Hold::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) })
+            }
+            queue::Turn::Wait(Turnless::Paused { until }) => {
+                pacing.wake(until);
+                Turn::Wait(Hold::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) })
+            }
+        }
+    }
+
+    fn may_start(&self, pacing: &mut Pacing, question: &Question<'_>) -> Turn {
+        let life = question.life;
+        let Some(claim) = &life.kept.claim else { return Turn::Withdraw(Hold::Queued { ahead: 0 }) };
+        let Some(seen) = SeenClaim::of(self.me, claim, false) else {
+            // A repair: free only as long as the node is down.
+            let down = !needs_slot(life.now.health.as_ref().map(|(health, _)| health));
+            return if down { Turn::Start } else { Turn::Withdraw(Hold::Queued { ahead: 0 }) };
+        };
+        let map = self.maps.get(&claim.roster);
+        let wardens = map.and_then(|map| map.wardens(&seen.slot));
+        let start_within_ms = map.and_then(|map| map.pool(&seen.slot.pool)).map_or(0, |seats| seats.start_within_ms());
+        let made = life.now.claimed.map(|(boot, wall)| MadeAt::new(boot, wall));
+        let synced = match wardens {
+            Some(wardens) => self.synced.enough(&self.me, wardens),
+            None => Ok(()),
+        };
+        let facts = StartFacts {
+            made,
+            now: question.now,
+            start_within_ms,
+            stopped: false,
+            older_generation: claim.purpose != Purpose::Rollout(question.mission.seen.digest),
+            wardens,
+            synced,
+        };
+        let queue = pacing.queues.entry(question.product.clone()).or_default();
+        match may_start(&seen, &facts, &self.sight()) {
+            Start::Yes => {
+                queue.won();
+                Turn::Start
+            }
+            Start::Wait { have, need, missing } => {
+                if let Some((made, _)) = life.now.claimed {
+                    pacing.wake(made.after_ms(start_within_ms.saturating_add(1)));
+                }
+                let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+                Turn::Wait(Hold::Granting {
+                    have: count(have),
+                    need: count(need),
+                    missing: missing.into_iter().take(5).collect(),
+                })
+            }
+            Start::Withdraw(Withdraw::LostVote | Withdraw::TooLate { .. }) => {
+                queue.lost(question.now.boot, question.random);
+                Turn::Withdraw(Hold::Queued { ahead: 0 })
+            }
+            Start::Withdraw(Withdraw::NoWardens) => Turn::Withdraw(Hold::RosterChange),
+            Start::Withdraw(Withdraw::Restarted | Withdraw::Stopped | Withdraw::OlderGeneration | Withdraw::WrittenOff) => {
+                Turn::Withdraw(Hold::Queued { ahead: 0 })
+            }
+        }
+    }
+
+    fn synced_with_wardens(&self, pacing: &mut Pacing, map: &PoolMap, slot: &Slot) -> Result<(), Hold> {
+        let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange) };
+        self.synced.enough(&self.me, wardens).map_err(|Syncing { have, need }| {
+            pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
+            Hold::Syncing { have: u32::try_from(have).unwrap_or(u32::MAX), need: u32::try_from(need).unwrap_or(u32::MAX) }
+        })
+    }
+
+    /// Be in touch with the wardens of a slot.
+    pub(super) fn seek_wardens(&mut self, slot: &Slot, roster: Digest) {
+        let Some(wardens) = self.maps.get(&roster).and_then(|map| map.wardens(slot)) else { return };
+        self.pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
+    }
+
+    /// The roster under which this node claims.
+    pub(super) fn map_to_claim_under(&self, pool: &Pool) -> Option<&PoolMap> {
+        let rosters = Rosters::new(self.maps.values().filter(|map| !self.shelf.roster_conflicted(&map.roster())));
+        rosters.to_claim_under(pool, self.duty.warden.declared(), &self.sight())
+    }
+
+    /// This node's pool, by its newest certificate.
+    pub(super) fn pool(&self) -> Option<Pool> {
+        self.shelf.certificate(&self.me)?.pool.clone()
+    }
+
+    pub(super) fn name_of(&self, node: &NodeId) -> Option<NodeName> {
+        self.shelf.certificate(node).map(|certificate| certificate.name.clone())
+    }
+}
