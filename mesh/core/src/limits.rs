@@ -88,6 +88,8 @@ pub const SYNC_RANGES: usize = 65_536;
 pub const REMEMBERED_PEERS: usize = 1_024;
 /// Links that a node chooses by itself, at random among the members that it knows (design, section 5).
 pub const OWN_LINKS: usize = 3;
+/// Most certificates kept: the two newest of each node, those that rosters name, and proof of conflicts.
+pub const CERTIFICATES: usize = 3 * NODES;
 /// Largest frame between neighbours, in bytes.
 pub const FRAME_BYTES: usize = 512 * 1024;
 /// Most neighbours connected at once.

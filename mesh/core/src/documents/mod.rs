@@ -61,6 +61,7 @@ impl Kind {
 
 /// A parsed body of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "bodies are few but for certificates; a box would show in every match")]
 pub enum Body {
     /// See [`fleet::Fleet`].
     Fleet(fleet::Fleet),

@@ -50,7 +50,10 @@ impl Rollout {
     }
 
     fn validate_times(&self) -> Result<(), Rejection> {
-        expiry(self.issued_at, self.expires_at)?;
+        // A brake must equal its predecessor in every other field, and acts also when that has expired.
+        if self.state == State::Running {
+            expiry(self.issued_at, self.expires_at)?;
+        }
         positive(self.confirm_after_seconds, "confirmAfterSeconds")?;
         positive(self.upgrade_timeout_seconds, "upgradeTimeoutSeconds")?;
         positive(self.revert_timeout_seconds, "revertTimeoutSeconds")?;

@@ -3,6 +3,7 @@
 //! The steps of verification are numbered here, in [`verify`] and in `docs/TRUST.md` alike.
 //! [`threshold`] is the one place that counts signatures, [`shelf`] the one place that knows what is in force.
 
+pub mod brake;
 pub mod guard_rails;
 pub mod key;
 pub mod local;

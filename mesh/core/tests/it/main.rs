@@ -1,0 +1,12 @@
+//! Tests of the core from outside: whole documents, whole rules. One file per subject; [`fixture`] builds a small fleet.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
+
+mod documents_golden;
+mod documents_hostile;
+mod documents_rules;
+mod fixture;
+mod trust_certificates;
+mod trust_fleet;
+mod trust_releases;
+mod trust_rollouts;
+mod trust_rosters;
