@@ -4,6 +4,7 @@
 //! [`config`] for what an administrator says, [`install`] for slots, journal and health.
 //! Decisions are the core's: nothing here judges a document, a record or a gate.
 
+pub mod blobs;
 pub mod clock;
 pub mod config;
 pub mod effects;

@@ -1,0 +1,113 @@
+//! Small durable acts on files of the blob folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use groundswell_core::digest::Digest;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+/// Bytes read at once where a whole file is hashed: large enough that the disk is the bound, small enough for any device.
+const READ_BYTES: usize = 256 * 1024;
+
+/// Opens a regular file for reading; never follows a link in the last place.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(nofollow()).open(path)?;
+    regular(&file)?;
+    Ok(file)
+}
+
+/// Opens or creates a regular file for reading and writing in place.
+pub(super) fn open_in_place(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow()).open(path)?;
+    regular(&file)?;
+    Ok(file)
+}
+
+fn nofollow() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
+}
+
+fn regular(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")) }
+}
+
+/// Writes a small file so that after a crash there is the old content or the new, never a mixture. Durable once the
+/// folder is flushed.
+pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = path.with_added_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow()).open(&fresh)?;
+    file.write_all(content)?;
+    file.sync_data()?;
+    std::fs::rename(&fresh, path)
+}
+
+/// Reads a small file; `None` when it is not there or longer than `most_bytes`.
+pub(super) fn read_small(path: &Path, most_bytes: usize) -> io::Result<Option<Vec<u8>>> {
+    let file = match open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let most = u64::try_from(most_bytes).unwrap_or(u64::MAX);
+    let mut content = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut content)?;
+    Ok((content.len() <= most_bytes).then_some(content))
+}
+
+/// Removes a file; it is no error when it is not there.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes names in a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// SHA-256 of a file from its start, whatever the descriptor's position.
+pub(super) fn sha256(file: &File) -> io::Result<Digest> {
+    use std::os::unix::fs::FileExt;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut at = 0_u64;
+    loop {
+        let read = match file.read_at(&mut buffer, at) {
+            Ok(0) => return Ok(Digest(hasher.finalize().into())),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+            Ok(read) => read,
+        };
+        hasher.update(buffer.get(..read).unwrap_or_default());
+        at = at.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+    }
+}
+
+/// Reserves the file's whole size, so that a full disk shows now and not in the middle. Where the file system cannot,
+/// the file only gets its size.
+pub(super) fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size_bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => file.set_len(size_bytes),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Bytes on the folder's file system that this process may still use.
+pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Whether an error says that there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
