@@ -1,6 +1,7 @@
 //! Guard rails: what no rollout key can exceed (capability A12), and what a roster's policy demands of a rollout.
 //!
-//! Pure functions over documents, shared by the shelf and the tools.
+//! Pure functions over documents, shared by the shelf and the tools. The largest first wave is judged where waves are known:
+//! [`crate::rollout::wave::Waves::first_wave_exceeds`].
 
 use alloc::format;
 
@@ -21,21 +22,6 @@ pub fn check_rollout(limits: &Limits, rollout: &Rollout) -> Result<(), Rejection
         }
         None => Ok(()),
     }
-}
-
-/// The size of a rollout's first wave, of `candidates` listed nodes in its scope, against `maxFirstWavePpm`.
-///
-/// The share is rounded up, so that a wave of the very percentage that root allows always passes; one node is always allowed.
-///
-/// # Errors
-/// `limits`.
-pub fn check_first_wave(limits: &Limits, candidates: usize, first_wave: usize) -> Result<(), Rejection> {
-    let most = limits.max_first_wave_ppm.ceil_of(candidates).max(1);
-    if first_wave > most {
-        let detail = format!("holds {first_wave} of {candidates} nodes, the fleet document allows {most}");
-        return Err(Rejection::new(Reason::Limits, "waves[0]", detail));
-    }
-    Ok(())
 }
 
 /// A roster's pool budgets against `maxBudgetPpm`.

@@ -14,10 +14,14 @@ use crate::text::Product;
 /// What this node asks for beyond the fleet document. The default asks for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalTrust {
+    /// For the fleet document in force.
+    pub root: Raise,
     /// For releases, per product.
     pub release: BTreeMap<Product, Raise>,
     /// For rollouts.
     pub rollout: Raise,
+    /// For this node's own certificate.
+    pub enroll: Raise,
 }
 
 /// What is asked for one role.

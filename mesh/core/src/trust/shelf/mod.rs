@@ -379,18 +379,23 @@ impl Shelf {
         wall.max(self.floor)
     }
 
-    /// Whether a release or rollout satisfies this node's own raised thresholds. Asked before *this* node starts,
-    /// never before it grants or passes on; brakes are obeyed without asking.
+    /// Whether a release, a rollout or this node's own certificate, and the fleet document that vouches for it, satisfy this
+    /// node's own raised thresholds. Asked before *this* node starts, never before it grants or passes on; brakes are obeyed
+    /// without asking.
     ///
     /// # Errors
     /// `threshold`; `malformed` when no such document is here.
     pub fn locally_trusted(&self, digest: &Digest) -> Result<(), Rejection> {
+        if let Some(fleet) = self.fleet.and_then(|fleet| self.held.get(&fleet)) {
+            self.local.root.require(&fleet.signers, "root")?;
+        }
         match self.held.get(digest) {
             Some(Held { body: Body::Release(release), signers, .. }) => {
                 self.local.release.get(&release.product).map_or(Ok(()), |raise| raise.require(signers, "release"))
             }
             Some(Held { body: Body::Rollout(_), signers, .. }) => self.local.rollout.require(signers, "rollout"),
-            _ => Err(Rejection::malformed("digest", format!("no release or rollout {digest} is here"))),
+            Some(Held { body: Body::Node(_), signers, .. }) => self.local.enroll.require(signers, "enroll"),
+            _ => Err(Rejection::malformed("digest", format!("no release, rollout or certificate {digest} is here"))),
         }
     }
 }
