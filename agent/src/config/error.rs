@@ -54,8 +54,8 @@ fn hint(nearest: Option<&str>) -> String {
 }
 
 impl ConfigError {
-    /// The error of the TOML reader, in the words of this module.
-    pub(super) fn from_toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+    /// The error of the TOML reader on `text`, the content of `path`, in the words of this module. The tools tell theirs so too.
+    pub fn from_toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let start = error.span().map_or(0, |span| span.start);
         let before = text.get(..start).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
