@@ -15,6 +15,7 @@ use crate::documents::Kind;
 use crate::documents::envelope::Envelope;
 use crate::documents::rejection::Rejection;
 use crate::lease::claim::SeenClaim;
+use crate::limits::OWN_LINKS;
 use crate::node_id::NodeId;
 use crate::record::ledger::Merged;
 use crate::record::signed::SignedRecord;
@@ -82,6 +83,7 @@ impl Node {
 
     pub(super) fn peer_up(&mut self, now: Now, peer: NodeId, address: Option<String>) {
         self.connected.insert(peer);
+        self.reach_stale = true;
         self.neighbours.peer_up(now.boot, peer, address.clone());
         self.spread.peer_up(now.boot, peer);
         self.tell(Event::Peer { peer, up: true });
@@ -94,6 +96,7 @@ impl Node {
 
     pub(super) fn peer_down(&mut self, now: Now, peer: NodeId) {
         if self.connected.remove(&peer) {
+            self.reach_stale = true;
             self.neighbours.peer_down(now.boot, &peer);
             self.spread.peer_down(&peer);
             self.tell(Event::Peer { peer, up: false });
@@ -186,6 +189,7 @@ impl Node {
             self.presence.heard(key.node, stamp);
         }
         self.unsaved.insert(key);
+        self.reach_stale |= self.connected.len() < OWN_LINKS;
         self.reread_claims(&key.node);
         self.spread.note_new(now.boot, key, from);
         self.hear(&key.node);

@@ -110,6 +110,8 @@ pub struct Node {
     unsaved: BTreeSet<RecordKey>,
     saved_records_at: Time,
     documents_changed: bool,
+    /// Whom to dial may have changed.
+    reach_stale: bool,
     addresses: Vec<String>,
     serves: BTreeSet<Digest>,
     effects: Vec<Effect>,

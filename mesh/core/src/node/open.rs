@@ -136,6 +136,7 @@ impl Node {
             unsaved: BTreeSet::new(),
             saved_records_at: now.boot,
             documents_changed: true,
+            reach_stale: true,
             addresses: Vec::new(),
             serves: BTreeSet::new(),
             effects: Vec::new(),

@@ -150,9 +150,12 @@ impl Node {
         for (peer, bytes) in self.spread.take_frames() {
             self.effects.push(Effect::Send { peer, bytes });
         }
-        if self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot) || !self.pacing.seek.is_empty() {
-            let members = self.ledger.statuses().filter(|(node, status)| **node != self.me && !status.addresses.is_empty());
-            let members = members.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
+        let due = self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot);
+        if core::mem::take(&mut self.reach_stale) || due || !self.pacing.seek.is_empty() {
+            let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
+            let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
+            let heard = self.ledger.statuses().map(|(node, status)| Member { node: *node, addresses: &status.addresses });
+            let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));
             for dial in self.neighbours.dials(now.boot, members, &self.pacing.seek) {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
             }

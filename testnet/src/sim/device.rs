@@ -1,0 +1,144 @@
+//! What runs on a virtual machine: two slots, a service, and a release's behaviour once it is started.
+
+use std::collections::BTreeMap;
+
+use groundswell_core::digest::Digest;
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::input::{Health, Recovered, Report};
+use groundswell_core::number::Sequence;
+use groundswell_core::record::status::Running;
+use groundswell_core::text::Reason;
+
+/// How a release behaves once it is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Healthy.
+    #[default]
+    Good,
+    /// Starts and fails its health check.
+    Unhealthy,
+    /// Healthy at first; fails this long after its start, in milliseconds.
+    DegradesAfter(u64),
+    /// Never says anything about its health.
+    Mute,
+}
+
+/// One product's slots on one machine. This state is on disk.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    running: Option<Running>,
+    previous: Option<Running>,
+    trial: Option<Digest>,
+    staged: Option<Install>,
+    floor: Sequence,
+    /// Groundswell may be touching the running version now.
+    disrupted: bool,
+}
+
+/// A report that comes after a while, in milliseconds.
+pub type Later = (u64, Report);
+
+impl Device {
+    /// What a machine that was set up with `running` has.
+    #[must_use]
+    pub fn with(running: Option<Running>) -> Self {
+        let floor = running.as_ref().map_or(Sequence::default(), |running| running.sequence);
+        Self { running, floor, ..Self::default() }
+    }
+
+    /// Whether the running version is being touched: what S1 counts.
+    #[must_use]
+    pub fn disrupted(&self) -> bool {
+        self.disrupted
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn running(&self) -> Option<&Running> {
+        self.running.as_ref()
+    }
+
+    /// The floor kept with the slots.
+    #[must_use]
+    pub fn floor(&self) -> Sequence {
+        self.floor
+    }
+
+    /// The first reports after a start.
+    #[must_use]
+    pub fn start(&self, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+        let recovered = Recovered {
+            running: self.running.clone(),
+            floor: self.floor,
+            trial: self.trial,
+            reverted: None,
+            staged: self.staged.as_ref().map(|install| install.release),
+        };
+        let mut reports = vec![(0, Report::Recovered(recovered))];
+        reports.extend(self.health(1_000, behaviours));
+        reports
+    }
+
+    /// Runs a step; what it reports, and when.
+    ///
+    /// # Panics
+    /// When asked to run anything that was not staged, or to go below the floor: the core must never do that.
+    pub fn run(&mut self, step: &Step, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+        match step {
+            Step::Fetch { .. } | Step::CancelFetch { .. } => Vec::new(),
+            Step::Stage { install } => {
+                self.staged = Some(install.clone());
+                vec![(500, Report::Staged { release: install.release })]
+            }
+            Step::Activate { install, .. } => {
+                assert_eq!(
+                    self.staged.as_ref().map(|staged| staged.release),
+                    Some(install.release),
+                    "S3: activated what was not staged"
+                );
+                assert!(install.sequence >= self.floor, "S5: went below the floor");
+                self.disrupted = true;
+                self.previous = self.running.take();
+                self.running =
+                    Some(Running { version: install.version.clone(), sequence: install.sequence, release: install.release });
+                self.trial = Some(install.release);
+                self.staged = None;
+                let mut reports = vec![(1_000, Report::Activated { release: install.release })];
+                reports.extend(self.health(2_000, behaviours));
+                reports
+            }
+            Step::Confirm { release } => {
+                self.disrupted = false;
+                self.trial = None;
+                if let Some(running) = &self.running {
+                    self.floor = self.floor.max(running.sequence);
+                }
+                vec![(100, Report::Confirmed { release: *release })]
+            }
+            Step::Revert { release, .. } => {
+                if self.trial == Some(*release) {
+                    self.running = self.previous.take();
+                    self.trial = None;
+                }
+                self.disrupted = false;
+                let mut reports =
+                    vec![(1_000, Report::Reverted { release: *release, running: self.running.clone(), output: Reason::none() })];
+                reports.extend(self.health(2_000, behaviours));
+                reports
+            }
+        }
+    }
+
+    fn health(&self, after_ms: u64, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let failing = || Report::Health(Health::Failing(Reason::lossy("the health check fails")));
+        match behaviours.get(&running.release).copied().unwrap_or_default() {
+            Behaviour::Good => vec![(after_ms, Report::Health(Health::Healthy))],
+            Behaviour::Unhealthy => vec![(after_ms, failing())],
+            Behaviour::DegradesAfter(degrades_ms) => {
+                vec![(after_ms, Report::Health(Health::Healthy)), (after_ms + degrades_ms, failing())]
+            }
+            Behaviour::Mute => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! One virtual machine: its disk, its device, its clocks, and the agent's core while it is up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use groundswell_core::crypto::SoftwareCrypto;
+use groundswell_core::digest::Digest;
+use groundswell_core::node::{Node, NodeConfig};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::text::Pool;
+use groundswell_core::time::{Now, Time, Timestamp};
+use groundswell_core::trust::local::LocalTrust;
+
+use super::device::Device;
+use super::operator::{BEGINNING, node_secret, platform, product};
+
+/// One virtual machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its number: also its address, `sim/<number>`.
+    pub index: u32,
+    /// Its node id.
+    pub id: NodeId,
+    /// Its pool.
+    pub pool: Pool,
+    /// The store, as it is on disk.
+    pub disk: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What runs on it.
+    pub device: Device,
+    /// Artifacts that it holds whole.
+    pub blobs: BTreeSet<Digest>,
+    /// The core, while the agent runs.
+    pub node: Option<Node>,
+    /// Counts starts: what was scheduled for an earlier one is void.
+    pub life: u32,
+    /// When the machine was switched on, in world time.
+    pub booted_ms: u64,
+    /// How far its wall clock stands from the world's, in seconds; may be negative.
+    pub wall_skew: i64,
+    /// Gossip messages that it has seen, by content.
+    pub gossip_seen: BTreeSet<Digest>,
+    /// Connected peers.
+    pub links: BTreeSet<u32>,
+}
+
+impl Machine {
+    /// Its clocks at world time `at_ms`.
+    #[must_use]
+    pub fn now(&self, at_ms: u64) -> Now {
+        let since = at_ms.saturating_sub(self.booted_ms);
+        let wall = (BEGINNING + at_ms / 1_000).saturating_add_signed(self.wall_skew);
+        Now { awake_ms: since, boot: Time(since), wall: Timestamp::from_seconds(wall) }
+    }
+
+    /// Starts the agent on what the disk holds.
+    ///
+    /// # Panics
+    /// When the core refuses a store that it wrote itself.
+    pub fn start(&mut self, fleet: Digest, bootstrap: Vec<String>, seed: u64, at_ms: u64) {
+        self.life += 1;
+        self.booted_ms = at_ms;
+        let config = NodeConfig {
+            fleet,
+            platform: platform(),
+            products: BTreeSet::from([product()]),
+            lean: false,
+            local_trust: LocalTrust::default(),
+            bootstrap,
+            silent: false,
+        };
+        let mut seeds = [0; 32];
+        seeds[..8].copy_from_slice(&seed.to_le_bytes());
+        seeds[8..12].copy_from_slice(&self.index.to_le_bytes());
+        seeds[12..16].copy_from_slice(&self.life.to_le_bytes());
+        let stored = self.disk.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let crypto = Box::new(SoftwareCrypto::from_secret(&node_secret(self.index)));
+        let node = Node::open(config, crypto, seeds, stored, self.now(at_ms)).expect("a node opens on its own store");
+        self.node = Some(node);
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("sim/{}", self.index)
+    }
+}
