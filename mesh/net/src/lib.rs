@@ -7,12 +7,18 @@
 //! outer door, `streams` for how blobs travel. `docs/PROTOCOL.md` has the bytes on the wire.
 
 pub mod admission;
+mod behaviour;
 pub mod blobs;
 pub mod config;
 mod counters;
+mod door;
+mod driver;
 pub mod event;
+mod link;
 pub mod network;
-pub(crate) mod streams;
+mod rate;
+mod start;
+mod streams;
 
 pub use admission::Admission;
 pub use config::Config;

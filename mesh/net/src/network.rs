@@ -1,16 +1,20 @@
-//! The handle on a running mesh: what the agent can ask of it. Every call returns at once.
+//! The handle on a running mesh: what the agent can ask of it. Every call but `start` and `shutdown` returns at once.
 //!
 //! The swarm itself runs in one task (`driver`); it ends with [`Network::shutdown`] or when the last handle is dropped.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::node_id::NodeId;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
 
 use crate::admission::Admission;
 use crate::config::Config;
-use crate::counters::Counters;
+use crate::counters::{Counters, Tally};
 use crate::event::{Forward, NetworkEvent};
+use crate::link::writer::Queue;
+use crate::start;
 use crate::streams::Streams;
 
 /// Why the mesh did not start.
@@ -43,10 +47,10 @@ pub enum StartError {
     },
 }
 
-/// A command was not taken: the mesh has [`crate::config::COMMANDS`] waiting, or has shut down.
+/// A command was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
-    /// Too many commands wait; counted in `commands_dropped`.
+    /// [`crate::config::COMMANDS`] commands wait already; counted in `commands_dropped`.
     #[error("the mesh has too many commands waiting")]
     Full,
     /// The mesh has shut down.
@@ -56,7 +60,31 @@ pub enum Busy {
 
 /// A running mesh. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Network {}
+pub struct Network {
+    pub(crate) local_id: NodeId,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) streams: Streams,
+    pub(crate) stop: Arc<watch::Sender<bool>>,
+    pub(crate) ended: watch::Receiver<bool>,
+}
+
+/// What the handles and the driver share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// The queue of each peer that is up.
+    pub(crate) queues: Mutex<BTreeMap<NodeId, Queue>>,
+    pub(crate) tally: Arc<Tally>,
+}
+
+/// What a handle asks of the driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Gossip(Vec<u8>),
+    Answer(u64, Forward),
+    Dial(Option<NodeId>, Vec<String>),
+    Hangup(NodeId, String),
+}
 
 impl Network {
     /// Starts listening and runs the swarm in a task of the current tokio runtime. Returns once every address of
@@ -71,21 +99,26 @@ impl Network {
         config: Config,
         secret: [u8; 32],
         admission: Arc<dyn Admission>,
-    ) -> Result<(Self, Receiver<NetworkEvent>), StartError> {
-        todo!("{config:?} {secret:?} {}", admission.fleet())
+    ) -> Result<(Self, mpsc::Receiver<NetworkEvent>), StartError> {
+        start::start(config, secret, admission).await
     }
 
     /// This node's own id.
     #[must_use]
     pub fn local_id(&self) -> NodeId {
-        todo!()
+        self.local_id
     }
 
-    /// Queues a frame for a peer, at most [`groundswell_core::limits::FRAME_BYTES`]. Frames to one peer keep their order.
-    /// When the peer is not up or slow (its queue is full) the frame is dropped and counted; sync repairs that.
-    /// Returns whether it was queued.
+    /// Queues a frame for a peer, at most [`groundswell_core::limits::FRAME_BYTES`]. Frames to one peer keep their order
+    /// (but for those around a change of connection). When the peer is not up or slow (its queue is full) the frame is
+    /// dropped and counted; sync repairs that. Returns whether it was queued.
     pub fn send(&self, peer: NodeId, bytes: Vec<u8>) -> bool {
-        todo!("{peer} {bytes:?}")
+        let queues = self.shared.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = queues.get(&peer).is_some_and(|queue| queue.push(bytes));
+        if !queued {
+            Tally::add(&self.shared.tally.frames_dropped, 1);
+        }
+        queued
     }
 
     /// Publishes a document to the fleet's gossip topic. Without neighbours it goes nowhere; sync repairs that.
@@ -93,7 +126,7 @@ impl Network {
     /// # Errors
     /// When it was not taken.
     pub fn gossip(&self, bytes: Vec<u8>) -> Result<(), Busy> {
-        todo!("{bytes:?}")
+        self.command(Command::Gossip(bytes))
     }
 
     /// Says what becomes of a gossip message. Each ticket is answered once; later answers do nothing.
@@ -101,16 +134,17 @@ impl Network {
     /// # Errors
     /// When it was not taken; the message then goes no further.
     pub fn answer(&self, ticket: u64, forward: Forward) -> Result<(), Busy> {
-        todo!("{ticket} {forward:?}")
+        self.command(Command::Answer(ticket, forward))
     }
 
-    /// Connects to whoever is at one of `addresses` (multiaddresses, tried together); with `peer`, only to that one.
-    /// A dial to a peer that is up or being dialled does nothing. Ends in `PeerUp`, `Refused` or `DialFailed`.
+    /// Connects to whoever is at one of `addresses` (multiaddresses, tried together); with `peer`, or where an address
+    /// ends in `/p2p/<id>`, only to that one. A dial to a peer that is up or being dialled does nothing.
+    /// Ends in `PeerUp`, `Refused` or `DialFailed`.
     ///
     /// # Errors
     /// When it was not taken.
     pub fn dial(&self, peer: Option<NodeId>, addresses: Vec<String>) -> Result<(), Busy> {
-        todo!("{peer:?} {addresses:?}")
+        self.command(Command::Dial(peer, addresses))
     }
 
     /// Closes all connections to a peer; `PeerDown` follows.
@@ -118,22 +152,35 @@ impl Network {
     /// # Errors
     /// When it was not taken.
     pub fn hangup(&self, peer: NodeId, reason: &str) -> Result<(), Busy> {
-        todo!("{peer} {reason}")
+        self.command(Command::Hangup(peer, reason.to_owned()))
     }
 
     /// The counters as they stand.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        todo!()
+        self.shared.tally.read()
     }
 
     /// Streams to admitted peers, for the protocols of this crate.
     pub(crate) fn streams(&self) -> &Streams {
-        todo!()
+        &self.streams
     }
 
     /// Closes all connections and listeners and waits until the swarm has ended and its ports are free.
     pub async fn shutdown(&self) {
-        todo!()
+        self.stop.send_replace(true);
+        let mut ended = self.ended.clone();
+        // An error means that the driver is gone, which is what is waited for.
+        drop(ended.wait_for(|ended| *ended).await);
+    }
+
+    fn command(&self, command: Command) -> Result<(), Busy> {
+        self.commands.try_send(command).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                Tally::add(&self.shared.tally.commands_dropped, 1);
+                Busy::Full
+            }
+            TrySendError::Closed(_) => Busy::Closed,
+        })
     }
 }

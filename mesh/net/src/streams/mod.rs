@@ -8,13 +8,33 @@
 //! A [`PeerStream`] is `futures::AsyncRead + AsyncWrite`; it keeps its connection open, and dropping it resets it
 //! (close it first when the last bytes matter).
 
+mod behaviour;
+mod handler;
+mod upgrade;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::{AsyncRead, AsyncWrite};
 use groundswell_core::node_id::NodeId;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::config::INCOMING_STREAMS;
+use crate::counters::Tally;
+
+pub(crate) use behaviour::Behaviour;
 
 /// The neighbour link: frames, one direction per stream.
 pub(crate) const LINK: &str = "/groundswell/link/1";
 /// Pieces of blobs.
 pub(crate) const BLOB: &str = "/groundswell/blob/1";
+/// Every protocol that this node accepts streams of.
+const PROTOCOLS: [&str; 2] = [LINK, BLOB];
+
+/// Streams asked for that the swarm has not looked at yet.
+const REQUESTS: usize = 64;
 
 /// Why a stream could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,28 +51,98 @@ pub(crate) enum OpenError {
     /// The connection broke or was too slow.
     #[error("the connection to {0} failed: {1}")]
     Failed(NodeId, String),
-    /// Too many streams are being opened here.
+    /// Too many streams are being opened here, or the mesh has shut down.
     #[error("too many streams are being opened")]
     Full,
 }
 
 /// A stream to an admitted peer.
 #[derive(Debug)]
-pub(crate) struct PeerStream {}
+pub(crate) struct PeerStream {
+    stream: libp2p::Stream,
+    /// The acceptor's place among the streams of its connection; freed when the stream is dropped.
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// Accepted streams of one protocol, with the peer that opened each.
+pub(crate) type Incoming = mpsc::Receiver<(NodeId, PeerStream)>;
 
 /// Opens streams, and hands out the receivers of incoming ones. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Streams {}
+pub(crate) struct Streams {
+    requests: mpsc::Sender<Request>,
+    incoming: Arc<Mutex<Vec<(&'static str, Incoming)>>>,
+}
+
+/// One stream asked for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    peer: NodeId,
+    protocol: &'static str,
+    reply: oneshot::Sender<Result<PeerStream, OpenError>>,
+}
+
+/// Where accepted streams go.
+#[derive(Debug)]
+pub(crate) struct Acceptors {
+    queues: Vec<(&'static str, mpsc::Sender<(NodeId, PeerStream)>)>,
+    tally: Arc<Tally>,
+}
+
+impl Acceptors {
+    fn queue(&self, protocol: &str) -> Option<&mpsc::Sender<(NodeId, PeerStream)>> {
+        self.queues.iter().find(|(name, _)| *name == protocol).map(|(_, queue)| queue)
+    }
+}
+
+/// The handle, and the behaviour that serves it.
+pub(crate) fn streams(tally: Arc<Tally>) -> (Streams, Behaviour) {
+    let (requests, served) = mpsc::channel(REQUESTS);
+    let mut queues = Vec::new();
+    let mut incoming = Vec::new();
+    for protocol in PROTOCOLS {
+        let (queue, receiver) = mpsc::channel(INCOMING_STREAMS);
+        queues.push((protocol, queue));
+        incoming.push((protocol, receiver));
+    }
+    let acceptors = Arc::new(Acceptors { queues, tally });
+    (Streams { requests, incoming: Arc::new(Mutex::new(incoming)) }, Behaviour::new(served, acceptors))
+}
 
 impl Streams {
     /// Opens a stream on the newest connection to `peer`. Cancel-safe: dropping the future drops the stream.
     pub(crate) async fn open(&self, peer: NodeId, protocol: &'static str) -> Result<PeerStream, OpenError> {
-        todo!("{peer} {protocol}")
+        let (reply, answer) = oneshot::channel();
+        self.requests.try_send(Request { peer, protocol, reply }).map_err(|_| OpenError::Full)?;
+        // The reply is dropped unanswered when the connection closes under it.
+        answer.await.unwrap_or(Err(OpenError::NotConnected(peer)))
     }
 
     /// The incoming streams of a protocol; `None` when they were taken already. Holds at most
     /// [`crate::config::INCOMING_STREAMS`].
-    pub(crate) fn incoming(&self, protocol: &'static str) -> Option<Receiver<(NodeId, PeerStream)>> {
-        todo!("{protocol}")
+    pub(crate) fn incoming(&self, protocol: &'static str) -> Option<Incoming> {
+        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = incoming.iter().position(|(name, _)| *name == protocol)?;
+        Some(incoming.swap_remove(at).1)
+    }
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
     }
 }

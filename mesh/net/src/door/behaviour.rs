@@ -1,0 +1,254 @@
+//! The door as the swarm sees it: keeps each connection from the inner behaviours until it is admitted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use groundswell_core::node_id::NodeId;
+use libp2p::core::transport::PortUse;
+use libp2p::core::{ConnectedPoint, Endpoint};
+use libp2p::swarm::behaviour::ConnectionEstablished;
+use libp2p::swarm::{
+    AddressChange, CloseConnection, ConnectionClosed, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, NotifyHandler,
+    THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
+};
+use libp2p::{Multiaddr, PeerId};
+
+use super::exchange::SESSION_BYTES;
+use super::handler::{DoorHandler, FromDoor, ToDoor};
+use super::{DoorEvent, Keeper};
+use crate::config::UNADMITTED;
+
+/// Wraps `B`, which sees admitted connections only.
+pub(crate) struct Door<B: NetworkBehaviour> {
+    inner: B,
+    keeper: Arc<Keeper>,
+    /// Bounded by the connection limits, which stand beside the door.
+    connections: HashMap<ConnectionId, Connection>,
+    /// At most a few per handled event; drained before anything else is polled.
+    events: VecDeque<Order<B>>,
+}
+
+/// What the door asks of the swarm.
+type Order<B> = ToSwarm<DoorEvent<<B as NetworkBehaviour>::ToSwarm>, ToDoor<THandler<B>>>;
+
+struct Connection {
+    peer: PeerId,
+    node: NodeId,
+    endpoint: ConnectedPoint,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The exchange runs.
+    Waiting,
+    /// The inner behaviours know the connection.
+    Shown([u8; SESSION_BYTES]),
+    /// A refusal was reported.
+    Refused,
+}
+
+/// The connection cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("its identity is not an Ed25519 key")]
+    Key,
+    #[error("{UNADMITTED} connections wait to be admitted already")]
+    Crowded,
+}
+
+impl<B: NetworkBehaviour> Door<B> {
+    pub(crate) fn new(inner: B, keeper: Keeper) -> Self {
+        Self { inner, keeper: Arc::new(keeper), connections: HashMap::new(), events: VecDeque::new() }
+    }
+
+    pub(crate) fn inner_mut(&mut self) -> &mut B {
+        &mut self.inner
+    }
+
+    fn handler(&self, peer: PeerId, dialler: bool) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
+        let node = node_id(peer).ok_or_else(|| ConnectionDenied::new(Unfit::Key))?;
+        Ok(DoorHandler::new(node, dialler, Arc::clone(&self.keeper)))
+    }
+
+    /// How many connections of `peer` the inner behaviours know.
+    fn shown(&self, peer: PeerId) -> usize {
+        self.connections.values().filter(|c| c.peer == peer && matches!(c.state, State::Shown(_))).count()
+    }
+
+    /// The proofs are in: the inner behaviours learn of the connection and give their handler.
+    fn show(&mut self, id: ConnectionId, session: [u8; SESSION_BYTES]) {
+        let Some(connection) = self.connections.get(&id).filter(|connection| connection.state == State::Waiting) else { return };
+        let (peer, endpoint) = (connection.peer, connection.endpoint.clone());
+        let other_established = self.shown(peer);
+        let handler = match &endpoint {
+            ConnectedPoint::Dialer { address, role_override, port_use } => {
+                self.inner.handle_established_outbound_connection(id, peer, address, *role_override, *port_use)
+            }
+            ConnectedPoint::Listener { local_addr, send_back_addr } => {
+                self.inner.handle_established_inbound_connection(id, peer, local_addr, send_back_addr)
+            }
+        };
+        let handler = match handler {
+            Ok(handler) => handler,
+            Err(denied) => {
+                self.refuse(id, denied.to_string());
+                return self.close(id);
+            }
+        };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::Shown(session);
+        }
+        self.events.push_back(ToSwarm::NotifyHandler {
+            peer_id: peer,
+            handler: NotifyHandler::One(id),
+            event: ToDoor::Open(Box::new(handler)),
+        });
+        self.inner.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+            peer_id: peer,
+            connection_id: id,
+            endpoint: &endpoint,
+            failed_addresses: &[],
+            other_established,
+        }));
+    }
+
+    fn admitted(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let State::Shown(session) = connection.state else { return };
+        self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Admitted {
+            peer: connection.node,
+            connection: id,
+            session,
+            dialled: connection.endpoint.is_dialer(),
+            address: connection.endpoint.get_remote_address().to_string(),
+        }));
+    }
+
+    fn refuse(&mut self, id: ConnectionId, reason: String) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // What the inner behaviours already know, they must hear the end of.
+        if connection.state == State::Waiting {
+            connection.state = State::Refused;
+        }
+        let address = connection.endpoint.get_remote_address().to_string();
+        self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Refused { peer: connection.node, address, reason }));
+    }
+
+    fn close(&mut self, id: ConnectionId) {
+        let Some(peer_id) = self.connections.get(&id).map(|connection| connection.peer) else { return };
+        self.events.push_back(ToSwarm::CloseConnection { peer_id, connection: CloseConnection::One(id) });
+    }
+
+    fn closed(&mut self, closed: ConnectionClosed<'_>) {
+        let Some(connection) = self.connections.remove(&closed.connection_id) else { return };
+        match connection.state {
+            State::Shown(_) => {
+                let remaining_established = self.shown(connection.peer);
+                self.inner.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed { remaining_established, ..closed }));
+            }
+            State::Waiting => self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Refused {
+                peer: connection.node,
+                address: connection.endpoint.get_remote_address().to_string(),
+                reason: "the connection closed before both sides had admitted each other".into(),
+            })),
+            State::Refused => {}
+        }
+    }
+}
+
+/// The node behind a PeerId; `None` when its key is not Ed25519.
+pub(crate) fn node_id(peer: PeerId) -> Option<NodeId> {
+    NodeId::from_peer_id_bytes(&peer.to_bytes()).ok()
+}
+
+impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
+    type ConnectionHandler = DoorHandler<THandler<B>>;
+    type ToSwarm = DoorEvent<B::ToSwarm>;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: PeerId,
+        _: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        let waiting =
+            self.connections.values().filter(|c| !matches!(c.state, State::Shown(_)) && c.endpoint.is_listener()).count();
+        if waiting >= UNADMITTED {
+            return Err(ConnectionDenied::new(Unfit::Crowded));
+        }
+        self.handler(peer, false)
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: PeerId,
+        _: &Multiaddr,
+        role: Endpoint,
+        _: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        // Under hole punching both sides dial, and one of them plays the acceptor.
+        self.handler(peer, role == Endpoint::Dialer)
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        match event {
+            FromSwarm::ConnectionEstablished(established) => {
+                if let Some(node) = node_id(established.peer_id) {
+                    let connection = Connection {
+                        peer: established.peer_id,
+                        node,
+                        endpoint: established.endpoint.clone(),
+                        state: State::Waiting,
+                    };
+                    self.connections.insert(established.connection_id, connection);
+                }
+            }
+            FromSwarm::ConnectionClosed(closed) => self.closed(closed),
+            FromSwarm::AddressChange(AddressChange { connection_id, new, .. }) => {
+                let Some(connection) = self.connections.get_mut(&connection_id) else { return };
+                connection.endpoint = new.clone();
+                if matches!(connection.state, State::Shown(_)) {
+                    self.inner.on_swarm_event(event);
+                }
+            }
+            // Failed handshakes of strangers are nothing that an inner behaviour may hear of.
+            FromSwarm::ListenFailure(_) => {}
+            other => self.inner.on_swarm_event(other),
+        }
+    }
+
+    fn on_connection_handler_event(&mut self, peer: PeerId, id: ConnectionId, event: THandlerOutEvent<Self>) {
+        match event {
+            FromDoor::Proven(session) => self.show(id, session),
+            FromDoor::Opened => self.admitted(id),
+            FromDoor::Refused(reason) => self.refuse(id, reason),
+            FromDoor::Close => self.close(id),
+            FromDoor::Inner(event) => self.inner.on_connection_handler_event(peer, id, event),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Poll::Ready(event);
+            }
+            let Poll::Ready(event) = self.inner.poll(cx) else { return Poll::Pending };
+            let event = match event {
+                // "Any" connection must be an admitted one.
+                ToSwarm::NotifyHandler { peer_id, handler: NotifyHandler::Any, event } => {
+                    let shown = self.connections.iter().find(|(_, c)| c.peer == peer_id && matches!(c.state, State::Shown(_)));
+                    match shown {
+                        Some((id, _)) => ToSwarm::NotifyHandler { peer_id, handler: NotifyHandler::One(*id), event },
+                        None => continue,
+                    }
+                }
+                event => event,
+            };
+            return Poll::Ready(event.map_out(DoorEvent::Inner).map_in(ToDoor::Inner));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The bytes of `/groundswell/admit/1` and the two halves of the exchange. Nothing here knows the swarm.
+
+use std::io;
+
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use groundswell_core::digest::Digest;
+use groundswell_core::limits;
+use groundswell_core::node_id::NodeId;
+
+use super::Keeper;
+use crate::config::REFUSAL_BYTES;
+
+/// Length of a session's random name, in bytes.
+pub(crate) const SESSION_BYTES: usize = 16;
+
+const REFUSED: u8 = 0;
+const HELLO: u8 = 1;
+const ACCEPTED: u8 = 2;
+const READY: u8 = 3;
+
+/// Why a connection is not admitted. Display is the reason shown to operators.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It took too long.
+    #[error("it did not prove its certificate within {0} ms")]
+    Late(u128),
+    /// It belongs to another fleet.
+    #[error("fleet: it belongs to {0}")]
+    Fleet(Digest),
+    /// Its proof was not accepted here.
+    #[error("{0}")]
+    Here(String),
+    /// It did not accept this node.
+    #[error("it refused this node: {0}")]
+    There(String),
+    /// Its proof is longer than a document may be.
+    #[error("too-large: a proof of {0} bytes, at most {max}", max = limits::DOCUMENT_BYTES)]
+    TooLarge(usize),
+    /// It does not follow the exchange.
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
+    /// It does not speak the protocol at all.
+    #[error("it does not speak {protocol}", protocol = super::PROTOCOL)]
+    Protocol,
+    /// The connection broke.
+    #[error("the connection broke before it was admitted: {0}")]
+    Broken(#[from] io::Error),
+}
+
+/// One side's first message.
+struct Hello {
+    fleet: Digest,
+    session: [u8; SESSION_BYTES],
+    proof: Vec<u8>,
+}
+
+/// The dialler's first half: both proofs were accepted when it returns; the acceptor still waits for [`accept`].
+pub(crate) async fn dialler_proves<S>(stream: &mut S, peer: NodeId, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    write_hello(stream, keeper).await?;
+    let hello = read_hello(stream).await?;
+    check(stream, peer, hello, keeper).await
+}
+
+/// The dialler's second half: says that it is ready to listen, and hears that the acceptor is.
+pub(crate) async fn dialler_finishes<S>(stream: &mut S) -> Result<(), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    write_byte(stream, ACCEPTED).await?;
+    expect(stream, READY).await
+}
+
+/// The acceptor's first half.
+pub(crate) async fn acceptor_proves<S>(stream: &mut S, peer: NodeId, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = read_hello(stream).await?;
+    let session = check(stream, peer, hello, keeper).await?;
+    write_hello(stream, keeper).await?;
+    expect(stream, ACCEPTED).await?;
+    Ok(session)
+}
+
+/// The acceptor's second half: says that it is ready.
+pub(crate) async fn acceptor_finishes<S>(stream: &mut S) -> Result<(), Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    write_byte(stream, READY).await?;
+    Ok(stream.close().await?)
+}
+
+/// Judges the other side's proof; when it is refused, says so to the peer.
+async fn check<S>(stream: &mut S, peer: NodeId, hello: Hello, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let refusal = if hello.fleet == keeper.admission.fleet() {
+        match keeper.admission.admit(peer, &hello.proof) {
+            Ok(()) => return Ok(hello.session),
+            Err(reason) => Refusal::Here(reason),
+        }
+    } else {
+        Refusal::Fleet(hello.fleet)
+    };
+    // The peer learns the reason when it can; the refusal stands either way.
+    if let Err(error) = refuse(stream, &refusal.to_string()).await {
+        tracing::debug!(%peer, %error, "the refusal did not reach the peer");
+    }
+    Err(refusal)
+}
+
+/// Tells the reason. The connection is to stay open until the peer has read it: see [`linger`].
+async fn refuse<S>(stream: &mut S, reason: &str) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut end = reason.len().min(REFUSAL_BYTES);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = reason.as_bytes().get(..end).unwrap_or_default();
+    let mut message = vec![REFUSED, u8::try_from(text.len()).unwrap_or(u8::MAX)];
+    message.extend_from_slice(text);
+    stream.write_all(&message).await?;
+    stream.close().await
+}
+
+/// Waits until the peer has closed its side, so that closing the connection does not overtake the reason that it was told.
+/// The connection's deadline bounds the wait.
+pub(crate) async fn linger<S: AsyncRead + Unpin>(stream: &mut S) {
+    let mut rest = [0; 64];
+    while let Ok(1..) = stream.read(&mut rest).await {}
+}
+
+async fn write_hello<S: AsyncWrite + Unpin>(stream: &mut S, keeper: &Keeper) -> Result<(), Refusal> {
+    let proof = keeper.admission.own_proof();
+    if proof.len() > limits::DOCUMENT_BYTES {
+        return Err(Refusal::Here(format!("this node's own proof has {} bytes", proof.len())));
+    }
+    let length = u32::try_from(proof.len()).expect("DOCUMENT_BYTES fits 32 bits");
+    let mut message = vec![HELLO];
+    message.extend_from_slice(&keeper.admission.fleet().0);
+    message.extend_from_slice(&keeper.session);
+    message.extend_from_slice(&length.to_be_bytes());
+    message.extend_from_slice(&proof);
+    stream.write_all(&message).await?;
+    Ok(stream.flush().await?)
+}
+
+async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Hello, Refusal> {
+    read_tag(stream, HELLO).await?;
+    let mut fleet = [0; 32];
+    stream.read_exact(&mut fleet).await?;
+    let mut session = [0; SESSION_BYTES];
+    stream.read_exact(&mut session).await?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length > limits::DOCUMENT_BYTES {
+        return Err(Refusal::TooLarge(length));
+    }
+    let mut proof = vec![0; length];
+    stream.read_exact(&mut proof).await?;
+    Ok(Hello { fleet: Digest(fleet), session, proof })
+}
+
+async fn expect<S: AsyncRead + Unpin>(stream: &mut S, tag: u8) -> Result<(), Refusal> {
+    read_tag(stream, tag).await
+}
+
+/// Reads one tag; a refusal in its place is the peer's reason.
+async fn read_tag<S: AsyncRead + Unpin>(stream: &mut S, wanted: u8) -> Result<(), Refusal> {
+    let mut tag = [0; 1];
+    stream.read_exact(&mut tag).await?;
+    match tag {
+        [REFUSED] => {
+            let mut length = [0; 1];
+            stream.read_exact(&mut length).await?;
+            let [length] = length;
+            let mut reason = vec![0; usize::from(length)];
+            stream.read_exact(&mut reason).await?;
+            // Shown to people: whatever the peer sends becomes plain printable text.
+            let reason: String = String::from_utf8_lossy(&reason).chars().filter(|c| !c.is_control()).collect();
+            Err(Refusal::There(reason))
+        }
+        [tag] if tag == wanted => Ok(()),
+        _ => Err(Refusal::Malformed("another message of the exchange was due")),
+    }
+}
+
+async fn write_byte<S: AsyncWrite + Unpin>(stream: &mut S, byte: u8) -> io::Result<()> {
+    stream.write_all(&[byte]).await?;
+    stream.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures::executor::block_on;
+    use futures::io::Cursor;
+
+    use crate::admission::Admission;
+
+    struct Fleet(u8);
+
+    impl Admission for Fleet {
+        fn fleet(&self) -> Digest {
+            Digest([self.0; 32])
+        }
+        fn own_proof(&self) -> Vec<u8> {
+            b"proof".to_vec()
+        }
+        fn admit(&self, _: NodeId, proof: &[u8]) -> Result<(), String> {
+            if proof == b"proof" { Ok(()) } else { Err("unknown-key: no such certificate".into()) }
+        }
+    }
+
+    fn keeper(fleet: u8) -> Keeper {
+        Keeper { admission: Arc::new(Fleet(fleet)), session: [9; SESSION_BYTES], within: Duration::from_secs(5) }
+    }
+
+    /// What a peer sends, played against the acceptor.
+    fn acceptor_hears(bytes: Vec<u8>) -> Result<[u8; SESSION_BYTES], Refusal> {
+        // One cursor for both directions: what is written lands behind what is read.
+        let mut stream = Cursor::new(bytes);
+        block_on(acceptor_proves(&mut stream, NodeId([1; 32]), &keeper(7)))
+    }
+
+    fn hello(fleet: u8, length: u32, proof: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![HELLO];
+        bytes.extend_from_slice(&[fleet; 32]);
+        bytes.extend_from_slice(&[3; SESSION_BYTES]);
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(proof);
+        bytes
+    }
+
+    #[test]
+    fn another_fleet_is_refused_before_its_proof_is_looked_at() {
+        assert!(matches!(acceptor_hears(hello(8, 5, b"other")), Err(Refusal::Fleet(fleet)) if fleet == Digest([8; 32])));
+    }
+
+    #[test]
+    fn a_proof_that_is_not_accepted_is_refused_with_the_owners_reason() {
+        let refusal = acceptor_hears(hello(7, 5, b"forge")).expect_err("a forged proof");
+        assert_eq!(refusal.to_string(), "unknown-key: no such certificate");
+    }
+
+    #[test]
+    fn an_announced_length_over_the_limit_is_refused_before_anything_is_allocated() {
+        assert!(matches!(acceptor_hears(hello(7, u32::MAX, b"")), Err(Refusal::TooLarge(_))));
+    }
+
+    #[test]
+    fn a_truncated_hello_and_a_wrong_tag_are_refused() {
+        assert!(matches!(acceptor_hears(hello(7, 5, b"pro")), Err(Refusal::Broken(_))));
+        assert!(matches!(acceptor_hears(vec![READY]), Err(Refusal::Malformed(_))));
+        assert!(matches!(acceptor_hears(Vec::new()), Err(Refusal::Broken(_))));
+    }
+
+    #[test]
+    fn a_refusal_is_shown_without_control_characters() {
+        let mut bytes = vec![REFUSED, 6];
+        bytes.extend_from_slice(b"no\x1b[2J");
+        assert_eq!(acceptor_hears(bytes).expect_err("refused").to_string(), "it refused this node: no[2J");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_never_admit_and_never_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            proptest::prop_assert!(acceptor_hears(bytes).is_err());
+        }
+    }
+}

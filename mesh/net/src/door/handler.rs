@@ -1,0 +1,325 @@
+//! One connection at the door: runs the exchange, then steps aside for the inner handler.
+//!
+//! Stages only go forward: `Start → Proving → Installing → Finishing → Open`, or from any but the last
+//! `Lingering → Closed`.
+//! The inner handler is made by the behaviour once the proofs are in, so before that there is nothing to reach.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use either::Either;
+use futures::future::{BoxFuture, Either as Upgraded};
+use futures::{FutureExt, ready};
+use libp2p::core::upgrade::ReadyUpgrade;
+use libp2p::swarm::handler::{
+    ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound, ListenUpgradeError, SendWrapper,
+};
+use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::exchange::{self, Refusal, SESSION_BYTES};
+use super::{Keeper, PROTOCOL};
+use groundswell_core::node_id::NodeId;
+
+type Proving = BoxFuture<'static, (Stream, Result<[u8; SESSION_BYTES], Refusal>)>;
+type Finishing = BoxFuture<'static, Result<(), Refusal>>;
+
+enum Stage {
+    /// No stream yet. The dialler opens it, the acceptor waits for it.
+    Start { asked: bool },
+    /// Both proofs travel.
+    Proving(Proving),
+    /// The proofs are in; the behaviour makes the inner handler.
+    Installing(Stream),
+    /// The inner handler listens; it may open streams when this is done.
+    Finishing(Finishing),
+    /// Admitted on both sides.
+    Open,
+    /// Refused; the peer still reads why.
+    Lingering(BoxFuture<'static, ()>),
+    /// The connection is about to close.
+    Closed,
+}
+
+/// See the module.
+pub(crate) struct DoorHandler<H: ConnectionHandler> {
+    peer: NodeId,
+    dialler: bool,
+    keeper: Arc<Keeper>,
+    stage: Stage,
+    deadline: Pin<Box<Sleep>>,
+    inner: Option<H>,
+}
+
+/// What the exchange wants next.
+enum Progress<E> {
+    /// Open the stream of the exchange.
+    Ask,
+    /// Tell the behaviour.
+    Tell(FromDoor<E>),
+    /// Nothing any more: the door is open.
+    Open,
+}
+
+/// From the behaviour to a connection.
+pub(crate) enum ToDoor<H: ConnectionHandler> {
+    /// The inner handler, once the proofs are in.
+    Open(Box<H>),
+    /// For the inner handler.
+    Inner(H::FromBehaviour),
+}
+
+/// From a connection to the behaviour.
+#[derive(Debug)]
+pub(crate) enum FromDoor<E> {
+    /// The proofs are in: make the inner handler.
+    Proven([u8; SESSION_BYTES]),
+    /// Both sides listen and may speak.
+    Opened,
+    /// It will not be admitted; it is still open for a moment.
+    Refused(String),
+    /// Close this connection.
+    Close,
+    /// From the inner handler.
+    Inner(E),
+}
+
+impl<H: ConnectionHandler> fmt::Debug for ToDoor<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(_) => f.write_str("Open"),
+            Self::Inner(event) => f.debug_tuple("Inner").field(event).finish(),
+        }
+    }
+}
+
+impl<H: ConnectionHandler> DoorHandler<H> {
+    pub(super) fn new(peer: NodeId, dialler: bool, keeper: Arc<Keeper>) -> Self {
+        let deadline = Box::pin(sleep_until(Instant::now() + keeper.within));
+        Self { peer, dialler, keeper, stage: Stage::Start { asked: false }, deadline, inner: None }
+    }
+
+    /// The one stream of the exchange arrived. A second one is dropped: the exchange runs once.
+    fn prove(&mut self, mut stream: Stream) {
+        if !matches!(self.stage, Stage::Start { .. }) {
+            return;
+        }
+        let (peer, dialler, keeper) = (self.peer, self.dialler, Arc::clone(&self.keeper));
+        self.stage = Stage::Proving(
+            async move {
+                let proven = if dialler {
+                    exchange::dialler_proves(&mut stream, peer, &keeper).await
+                } else {
+                    exchange::acceptor_proves(&mut stream, peer, &keeper).await
+                };
+                (stream, proven)
+            }
+            .boxed(),
+        );
+    }
+
+    /// The inner handler listens from now on.
+    fn finish(&mut self, inner: H) {
+        match std::mem::replace(&mut self.stage, Stage::Closed) {
+            Stage::Installing(mut stream) => {
+                self.inner = Some(inner);
+                let dialler = self.dialler;
+                self.stage = Stage::Finishing(
+                    async move {
+                        if dialler {
+                            exchange::dialler_finishes(&mut stream).await
+                        } else {
+                            exchange::acceptor_finishes(&mut stream).await
+                        }
+                    }
+                    .boxed(),
+                );
+            }
+            // The deadline passed in between.
+            other => self.stage = other,
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, stream: Option<Stream>) -> FromDoor<H::ToBehaviour> {
+        let told = matches!(refusal, Refusal::Here(_) | Refusal::Fleet(_));
+        self.stage = Stage::Lingering(match stream {
+            Some(mut stream) if told => async move { exchange::linger(&mut stream).await }.boxed(),
+            _ => std::future::ready(()).boxed(),
+        });
+        FromDoor::Refused(refusal.to_string())
+    }
+
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Progress<H::ToBehaviour>> {
+        match &mut self.stage {
+            Stage::Open => return Poll::Ready(Progress::Open),
+            Stage::Closed => return Poll::Pending,
+            Stage::Start { asked } if self.dialler && !*asked => {
+                *asked = true;
+                return Poll::Ready(Progress::Ask);
+            }
+            _ => {}
+        }
+        if self.deadline.as_mut().poll(cx).is_ready() && !matches!(self.stage, Stage::Lingering(_)) {
+            let late = Refusal::Late(self.keeper.within.as_millis());
+            return Poll::Ready(Progress::Tell(self.refuse(&late, None)));
+        }
+        match &mut self.stage {
+            Stage::Proving(proving) => {
+                let (stream, proven) = ready!(proving.poll_unpin(cx));
+                Poll::Ready(Progress::Tell(match proven {
+                    Ok(session) => {
+                        self.stage = Stage::Installing(stream);
+                        FromDoor::Proven(session)
+                    }
+                    Err(refusal) => self.refuse(&refusal, Some(stream)),
+                }))
+            }
+            Stage::Finishing(finishing) => Poll::Ready(Progress::Tell(match ready!(finishing.poll_unpin(cx)) {
+                Ok(()) => {
+                    self.stage = Stage::Open;
+                    FromDoor::Opened
+                }
+                Err(refusal) => self.refuse(&refusal, None),
+            })),
+            Stage::Lingering(lingering) => {
+                if !self.deadline.is_elapsed() {
+                    ready!(lingering.poll_unpin(cx));
+                }
+                self.stage = Stage::Closed;
+                Poll::Ready(Progress::Tell(FromDoor::Close))
+            }
+            Stage::Start { .. } | Stage::Installing(_) | Stage::Open | Stage::Closed => Poll::Pending,
+        }
+    }
+}
+
+impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
+    type FromBehaviour = ToDoor<H>;
+    type ToBehaviour = FromDoor<H::ToBehaviour>;
+    type InboundProtocol = Either<ReadyUpgrade<StreamProtocol>, SendWrapper<H::InboundProtocol>>;
+    type OutboundProtocol = Either<ReadyUpgrade<StreamProtocol>, SendWrapper<H::OutboundProtocol>>;
+    type InboundOpenInfo = Either<(), H::InboundOpenInfo>;
+    type OutboundOpenInfo = Either<(), H::OutboundOpenInfo>;
+
+    fn listen_protocol(&self) -> SubstreamProtocol<Self::InboundProtocol, Self::InboundOpenInfo> {
+        match &self.inner {
+            Some(inner) => {
+                inner.listen_protocol().map_upgrade(|upgrade| Either::Right(SendWrapper(upgrade))).map_info(Either::Right)
+            }
+            None => SubstreamProtocol::new(Either::Left(ReadyUpgrade::new(StreamProtocol::new(PROTOCOL))), Either::Left(())),
+        }
+    }
+
+    fn on_behaviour_event(&mut self, event: Self::FromBehaviour) {
+        match event {
+            ToDoor::Open(inner) => self.finish(*inner),
+            ToDoor::Inner(event) => {
+                if let Some(inner) = &mut self.inner {
+                    inner.on_behaviour_event(event);
+                }
+            }
+        }
+    }
+
+    fn connection_keep_alive(&self) -> bool {
+        match (&self.stage, &self.inner) {
+            (Stage::Closed, _) => false,
+            (Stage::Open, Some(inner)) => inner.connection_keep_alive(),
+            _ => true,
+        }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<ConnectionHandlerEvent<Self::OutboundProtocol, Self::OutboundOpenInfo, Self::ToBehaviour>> {
+        match ready!(self.poll_exchange(cx)) {
+            Progress::Tell(event) => return Poll::Ready(ConnectionHandlerEvent::NotifyBehaviour(event)),
+            Progress::Ask => {
+                let upgrade = Either::Left(ReadyUpgrade::new(StreamProtocol::new(PROTOCOL)));
+                let protocol = SubstreamProtocol::new(upgrade, Either::Left(())).with_timeout(self.keeper.within);
+                return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
+            }
+            Progress::Open => {}
+        }
+        match &mut self.inner {
+            Some(inner) => inner.poll(cx).map(|event| {
+                event
+                    .map_custom(FromDoor::Inner)
+                    .map_protocol(|protocol| Either::Right(SendWrapper(protocol)))
+                    .map_outbound_open_info(Either::Right)
+            }),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Option<Self::ToBehaviour>> {
+        match &mut self.inner {
+            Some(inner) => inner.poll_close(cx).map(|event| event.map(FromDoor::Inner)),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn on_connection_event(
+        &mut self,
+        event: ConnectionEvent<Self::InboundProtocol, Self::OutboundProtocol, Self::InboundOpenInfo, Self::OutboundOpenInfo>,
+    ) {
+        let event = match event {
+            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol, info }) => match (protocol, info) {
+                (Upgraded::Left(stream), _) => {
+                    if !self.dialler {
+                        self.prove(stream);
+                    }
+                    return;
+                }
+                (Upgraded::Right(protocol), Either::Right(info)) => {
+                    ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol, info })
+                }
+                (Upgraded::Right(_), Either::Left(())) => return,
+            },
+            ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol, info }) => match (protocol, info) {
+                (Upgraded::Left(stream), _) => return self.prove(stream),
+                (Upgraded::Right(protocol), Either::Right(info)) => {
+                    ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol, info })
+                }
+                (Upgraded::Right(_), Either::Left(())) => return,
+            },
+            ConnectionEvent::DialUpgradeError(DialUpgradeError { info: Either::Left(()), error }) => {
+                let refusal = match error {
+                    StreamUpgradeError::Timeout => Refusal::Late(self.keeper.within.as_millis()),
+                    StreamUpgradeError::NegotiationFailed => Refusal::Protocol,
+                    StreamUpgradeError::Io(error) => Refusal::Broken(error),
+                    StreamUpgradeError::Apply(_) => Refusal::Malformed("the stream could not be opened"),
+                };
+                let refused = async move { Err(refusal) }.boxed();
+                self.stage = Stage::Finishing(refused);
+                return;
+            }
+            ConnectionEvent::DialUpgradeError(DialUpgradeError { info: Either::Right(info), error }) => {
+                let error = match error {
+                    StreamUpgradeError::Apply(Either::Right(error)) => StreamUpgradeError::Apply(error),
+                    StreamUpgradeError::Apply(Either::Left(never)) => match never {},
+                    StreamUpgradeError::Timeout => StreamUpgradeError::Timeout,
+                    StreamUpgradeError::NegotiationFailed => StreamUpgradeError::NegotiationFailed,
+                    StreamUpgradeError::Io(error) => StreamUpgradeError::Io(error),
+                };
+                ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error })
+            }
+            ConnectionEvent::ListenUpgradeError(ListenUpgradeError { info, error }) => match (info, error) {
+                (Either::Right(info), Either::Right(error)) => {
+                    ConnectionEvent::ListenUpgradeError(ListenUpgradeError { info, error })
+                }
+                _ => return,
+            },
+            ConnectionEvent::AddressChange(change) => ConnectionEvent::AddressChange(change),
+            ConnectionEvent::LocalProtocolsChange(change) => ConnectionEvent::LocalProtocolsChange(change),
+            ConnectionEvent::RemoteProtocolsChange(change) => ConnectionEvent::RemoteProtocolsChange(change),
+            _ => return,
+        };
+        if let Some(inner) = &mut self.inner {
+            inner.on_connection_event(event);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The outer door: a connection has one protocol, the exchange of proofs, until both sides have admitted each other.
+//!
+//! [`Door`] wraps every other behaviour. Those learn of a connection, and their protocols are negotiated on it, only
+//! after both proofs were accepted; of a peer that is not admitted they learn nothing at all (guarantee S7).
+//!
+//! ```text
+//! dialler                                  acceptor
+//!    │ ── Hello(fleet, session, proof) ──►    │  checks; refuses or answers
+//!    │ ◄── Hello(fleet, session, proof) ──    │
+//!    │  checks; opens its ear (inner protocols can be accepted, not yet opened)
+//!    │ ── Accepted ──────────────────────►    │  opens ear and mouth
+//!    │ ◄────────────────────────── Ready ──   │
+//!    │  opens its mouth
+//! ```
+//! So neither side ever opens a protocol that the other does not offer yet. [`exchange`] has the bytes,
+//! [`handler`] the order of one connection, [`behaviour`] what the swarm and the inner behaviours see.
+
+mod behaviour;
+mod exchange;
+mod handler;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libp2p::swarm::ConnectionId;
+
+use crate::admission::Admission;
+use groundswell_core::node_id::NodeId;
+
+pub(crate) use behaviour::{Door, node_id};
+pub(crate) use exchange::SESSION_BYTES;
+
+/// The only protocol of a connection that is not admitted.
+pub(crate) const PROTOCOL: &str = "/groundswell/admit/1";
+
+/// What every connection's exchange needs.
+pub(crate) struct Keeper {
+    /// Judges proofs and gives the own one.
+    pub(crate) admission: Arc<dyn Admission>,
+    /// Drawn at each start, so that others notice a restart even when the old connection was not seen to close.
+    pub(crate) session: [u8; SESSION_BYTES],
+    /// How long a connection may take to be admitted.
+    pub(crate) within: Duration,
+}
+
+/// What the door tells the swarm's owner, beside what the inner behaviours say.
+#[derive(Debug)]
+pub(crate) enum DoorEvent<E> {
+    /// Both sides admitted each other on this connection.
+    Admitted {
+        /// Who.
+        peer: NodeId,
+        /// On which connection.
+        connection: ConnectionId,
+        /// The peer's process, as it says itself.
+        session: [u8; SESSION_BYTES],
+        /// Whether this side dialled.
+        dialled: bool,
+        /// The remote address.
+        address: String,
+    },
+    /// The connection is being closed, or closed before it was admitted.
+    Refused {
+        /// Who.
+        peer: NodeId,
+        /// The remote address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// From an inner behaviour.
+    Inner(E),
+}
