@@ -6,10 +6,17 @@ use groundswell_core::node_id::NodeId;
 use super::connect::{Connect, ConnectError, Duplex};
 use super::serve::Server;
 use crate::Network;
+use crate::streams::BLOB;
 
 impl Connect for Network {
     fn connect(&self, peer: NodeId) -> BoxFuture<'static, Result<Box<dyn Duplex>, ConnectError>> {
-        Box::pin(async move { Err(ConnectError(format!("{peer} is not connected"))) })
+        let streams = self.streams().clone();
+        Box::pin(async move {
+            match streams.open(peer, BLOB).await {
+                Ok(stream) => Ok(Box::new(stream) as Box<dyn Duplex>),
+                Err(error) => Err(ConnectError(error.to_string())),
+            }
+        })
     }
 }
 
@@ -17,6 +24,9 @@ impl Server {
     /// Serves the members that come in over `network`, until it shuts down. Call it once for one network.
     /// Cancel-safe: drop the future to stop serving.
     pub async fn serve_network(&self, network: &Network) {
-        let _ = network;
+        match network.streams().incoming(BLOB) {
+            Some(incoming) => self.serve(incoming).await,
+            None => tracing::error!("the blobs of this network are served already"),
+        }
     }
 }
