@@ -192,7 +192,7 @@ impl Neighbours {
         known
     }
 
-    /// Keeps three chosen members: those that left or failed too often make room for others, the connected first.
+    /// Keeps three chosen members: those that left or failed too often make room for others.
     fn choose(&mut self, known: &BTreeMap<NodeId, Vec<String>>) {
         let failed = |peer: &NodeId| {
             self.attempts.get(&Target::Member(*peer)).is_some_and(|attempts| attempts.failures > FAILURES_TO_REPLACE)
