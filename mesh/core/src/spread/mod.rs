@@ -130,8 +130,8 @@ impl Spread {
     }
 
     /// The link is gone; its queue and sessions go with it.
-    pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
-        self.push.peer_down(now, peer, &mut self.rng, &mut self.out);
+    pub fn peer_down(&mut self, peer: &NodeId) {
+        self.push.peer_down(peer, &mut self.rng, &mut self.out);
         self.forget_sessions(peer);
         self.out.retain(|(to, _)| to != peer);
     }

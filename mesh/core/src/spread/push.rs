@@ -150,10 +150,8 @@ impl Push {
         self.links.insert(peer, Link::new());
     }
 
-    pub(super) fn peer_down(&mut self, now: Time, peer: &NodeId, rng: &mut ChaCha8Rng, out: &mut Outbox) {
+    pub(super) fn peer_down(&mut self, peer: &NodeId, rng: &mut ChaCha8Rng, out: &mut Outbox) {
         self.links.remove(peer);
-        // Whoever announced what that peer did not push any more is asked without further delay.
-        self.awaited.values_mut().for_each(|awaited| awaited.due = awaited.due.min(now.after_ms(FLUSH_MOST_MS)));
         if !self.links.values().any(|link| link.eager) {
             self.make_one_eager(None, rng, out);
         }

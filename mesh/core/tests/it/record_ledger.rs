@@ -166,8 +166,8 @@ fn g5_a_newer_record_takes_no_verdict_back() {
     let soaked = verdict("r1", 3, Outcome::Soaked);
     for later in [vec![], vec![soaked.clone()], vec![verdict("r2", 8, Outcome::Soaked)]] {
         let mut ledger = Ledger::new();
-        ledger.merge(signed(node(1), 5, with_verdicts(Phase::Failed, &[soaked.clone()])));
-        ledger.merge(signed(node(1), 6, with_verdicts(Phase::Failed, &[failed.clone()])));
+        ledger.merge(signed(node(1), 5, with_verdicts(Phase::Failed, std::slice::from_ref(&soaked))));
+        ledger.merge(signed(node(1), 6, with_verdicts(Phase::Failed, std::slice::from_ref(&failed))));
         ledger.merge(signed(node(1), 7, with_verdicts(Phase::Idle, &later)));
         let verdicts = ledger.verdicts(&node(1), &product());
         assert!(verdicts.contains(&failed), "{verdicts:?}");

@@ -41,10 +41,10 @@ fn verdict(number: usize, outcome: Outcome) -> Verdict {
 }
 
 fn section() -> Section {
-    let running = |version: &str, sequence| Running {
+    let running = |version: &str, sequence: u8| Running {
         version: Version::new(version).unwrap(),
-        sequence: Sequence::new(sequence).unwrap(),
-        release: Digest([sequence as u8; 32]),
+        sequence: Sequence::new(sequence.into()).unwrap(),
+        release: Digest([sequence; 32]),
     };
     Section {
         running: Some(running("1.4.0", 14)),

@@ -153,8 +153,7 @@ impl Mesh {
     pub(crate) fn disconnect(&mut self, one: NodeId, other: NodeId) {
         for (from, to) in [(one, other), (other, one)] {
             self.links.remove(&(from, to));
-            let now = self.now;
-            self.at(from).spread.peer_down(now, &to);
+            self.at(from).spread.peer_down(&to);
         }
         self.wire.retain(|_, (from, to, _)| self.links.contains(&(*from, *to)));
     }

@@ -130,3 +130,20 @@ fn a_link_that_held_clears_its_failures() {
     mine.peer_down(Time(now + 120_000), &node(1));
     assert_eq!(dials(&mut mine, now + 120_000, &book, &[]).len(), 1, "dialled at once");
 }
+
+#[test]
+fn there_is_something_to_ask_at_the_start_after_a_loss_and_while_few_are_known() {
+    let mut mine = neighbours(&[]);
+    assert_eq!(mine.next_wakeup(), Some(Time(0)));
+    assert_eq!(dials(&mut mine, 5, &Book::new(), &[]), []);
+    let again = mine.next_wakeup().expect("members may become known");
+    let book = book(3);
+    for peer in whom(&dials(&mut mine, again.0, &book, &[])) {
+        mine.peer_up(again, peer, None);
+    }
+    assert_eq!(dials(&mut mine, again.0 + 20_000, &book, &[]), []);
+    assert_eq!(mine.next_wakeup(), None, "content");
+    mine.peer_down(Time(90_000), &node(2));
+    assert_eq!(mine.next_wakeup(), Some(Time(90_000)));
+    assert_eq!(whom(&dials(&mut mine, 90_000, &book, &[])), [node(2)].into());
+}
