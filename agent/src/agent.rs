@@ -96,12 +96,6 @@ pub enum AgentError {
         /// The fleet's id.
         fleet: Digest,
     },
-    /// The configuration asks for something that this version does not do.
-    #[error("the configuration's {key} is not supported by this version: remove it")]
-    Unsupported {
-        /// The key.
-        key: &'static str,
-    },
     /// The kernel gives no randomness.
     #[error("the operating system gives no randomness")]
     Randomness(#[source] io::Error),
@@ -138,7 +132,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
         platform: platform(),
         products: config.products.keys().cloned().collect(),
         lean: config.lean,
-        local_trust: local_trust(&config.trust)?,
+        local_trust: local_trust(&config.trust),
         bootstrap: config.bootstrap.clone(),
         silent: false,
     };
@@ -268,17 +262,14 @@ fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError
     Ok(effects)
 }
 
-fn local_trust(raises: &TrustRaises) -> Result<LocalTrust, AgentError> {
+fn local_trust(raises: &TrustRaises) -> LocalTrust {
     let raise = |raise: &TrustRaise| Raise { threshold: raise.threshold, pins: raise.pins.clone() };
-    for (key, role) in [("trust.root", &raises.root), ("trust.enroll", &raises.enroll)] {
-        if *role != TrustRaise::default() {
-            return Err(AgentError::Unsupported { key });
-        }
-    }
-    Ok(LocalTrust {
+    LocalTrust {
+        root: raise(&raises.root),
         release: raises.release.iter().map(|(product, role)| (product.clone(), raise(role))).collect(),
         rollout: raise(&raises.rollout),
-    })
+        enroll: raise(&raises.enroll),
+    }
 }
 
 /// This machine's platform in the words of manifests: `linux-amd64`.
