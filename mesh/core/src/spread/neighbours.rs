@@ -23,7 +23,7 @@ pub const DIAL_MS: u64 = 10_000;
 const PAUSE_LEAST_MS: u64 = 1_000;
 /// … up to five minutes: a node that comes back is found soon, one that does not costs little.
 const PAUSE_MOST_MS: u64 = 300_000;
-/// A chosen member that failed this often in a row is replaced by another.
+/// A chosen member that was dialled more often than this in vain is replaced by another.
 const FAILURES_TO_REPLACE: u32 = 3;
 /// A link that held this long clears its target's failures.
 const HELD_MS: u64 = 60_000;

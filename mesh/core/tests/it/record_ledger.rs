@@ -103,6 +103,8 @@ fn noticed(all: &[&[Entry]]) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 65_536, ..ProptestConfig::default() })]
+
     #[test]
     fn merging_commutes_and_is_idempotent(one in entries(), other in entries()) {
         let (one, other) = (of(&one), of(&other));

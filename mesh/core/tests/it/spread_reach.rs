@@ -171,3 +171,9 @@ fn what_is_sent_directly_does_not_wait_for_its_turn() {
     let stamp = mesh.at(holder).ledger.stamp(&key);
     assert_eq!(mesh.at(warden).ledger.stamp(&key), stamp);
 }
+
+#[test]
+#[ignore = "measures; takes minutes"]
+fn copies_at_a_thousand_nodes() {
+    println!("1,000 nodes, 20 at a time: {:.2} copies", copies(1_000, 6, 20));
+}
