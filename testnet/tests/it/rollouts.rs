@@ -74,5 +74,168 @@ fn a_good_release_reaches_every_node_within_the_budget() {
     assert!(done, "{}", explain(&world));
     assert_eq!(running(&world, told.release), 12);
     assert!(world.most_disrupted.values().all(|most| *most == 1), "{:?}", world.most_disrupted);
-    let _ = (told.rollout, State::Paused, Standing::Soaked, Behaviour::Good, Reason::none());
+}
+
+#[test]
+fn a_bad_release_reverts_its_canaries_halts_and_touches_nobody_else() {
+    let mut world = World::new(2, POOLS, first());
+    world.run_for(10_000);
+    let bad = publish(&mut world, 0, "3.0.0", 3);
+    world.behaviours.insert(bad.release, Behaviour::Unhealthy);
+    world.run_for(20 * MINUTES);
+    assert_eq!(running(&world, bad.release), 0, "{}", explain(&world));
+    let rolled_back = phases(&world).iter().filter(|phase| **phase == Phase::RolledBack).count();
+    assert!((1..=2).contains(&rolled_back), "{}", explain(&world));
+    for machine in &world.machines {
+        let halted = machine.node.as_ref().unwrap().rollouts(machine.now(world.now_ms)).iter().any(|rollout| rollout.halted.is_some());
+        assert!(halted, "node {} does not see the halt", machine.index);
+    }
+    // Rolling forward with a higher sequence repairs it.
+    let good = publish(&mut world, 7, "4.0.0", 4);
+    assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
+    assert_eq!(running(&world, good.release), 12);
+}
+
+#[test]
+fn d12_a_pause_stops_what_has_not_started_and_a_resume_goes_on() {
+    let mut world = World::new(3, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    assert!(world.run_until(10 * MINUTES, |world| running(world, told.release) == 2), "{}", explain(&world));
+    let paused = world.operator.next(&told.rollout, |next| {
+        next.state = State::Paused;
+        next.reason = Reason::new("lunch").unwrap();
+    });
+    let signed = world.operator.sign_rollout(&paused);
+    world.publish(5, &signed.bytes);
+    world.run_for(5_000);
+    let stood = running(&world, told.release);
+    world.run_for(10 * MINUTES);
+    assert!(running(&world, told.release) <= stood + 1, "{}", explain(&world));
+    let resumed = world.operator.next(&paused, |next| {
+        next.state = State::Running;
+        next.reason = Reason::none();
+    });
+    let signed = world.operator.sign_rollout(&resumed);
+    world.publish(9, &signed.bytes);
+    assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
+}
+
+#[test]
+fn d8_g6_a_pause_does_not_heal_a_halt_and_forgiving_by_name_does() {
+    let mut world = World::new(4, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.behaviours.insert(told.release, Behaviour::Unhealthy);
+    world.run_for(10 * MINUTES);
+    world.behaviours.insert(told.release, Behaviour::Good);
+    let paused = world.operator.next(&told.rollout, |next| next.state = State::Paused);
+    let resumed = world.operator.next(&paused, |next| next.state = State::Running);
+    for generation in [&paused, &resumed] {
+        let signed = world.operator.sign_rollout(generation);
+        world.publish(0, &signed.bytes);
+        world.run_for(5 * MINUTES);
+    }
+    assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
+    let failed: Vec<_> = world
+        .machines
+        .iter()
+        .filter_map(|machine| {
+            let view = machine.node.as_ref()?.rollouts(machine.now(world.now_ms));
+            view.first()?.nodes.iter().find(|row| row.node == machine.id && row.standing == Standing::Failed)?;
+            let status = machine.node.as_ref()?.ledger().status(&machine.id)?;
+            let section = status.products.values().next()?;
+            Some(groundswell_core::documents::rollout::Forgiven { node: machine.id, claim: section.verdicts.last()?.claim, retry: true })
+        })
+        .collect();
+    assert!(!failed.is_empty());
+    let forgiven = world.operator.next(&resumed, |next| next.forgiven = failed);
+    let signed = world.operator.sign_rollout(&forgiven);
+    world.publish(0, &signed.bytes);
+    assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
+    assert_eq!(running(&world, told.release), 12);
+}
+
+#[test]
+fn abort_with_rollback_sends_back_only_what_has_not_confirmed() {
+    let mut world = World::new(5, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.behaviours.insert(told.release, Behaviour::Mute);
+    assert!(world.run_until(10 * MINUTES, |world| running(world, told.release) >= 1), "{}", explain(&world));
+    let aborted = world.operator.next(&told.rollout, |next| {
+        next.state = State::Aborted;
+        next.rollback = true;
+    });
+    let signed = world.operator.sign_rollout(&aborted);
+    world.publish(0, &signed.bytes);
+    assert!(world.run_until(30_000, |world| running(world, told.release) == 0), "{}", explain(&world));
+    world.run_for(10 * MINUTES);
+    assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
+}
+
+#[test]
+fn l2_g3_a_node_that_was_off_is_excused_and_converges_when_it_returns() {
+    let mut world = World::new(6, POOLS, first());
+    world.run_for(10_000);
+    world.stop(11);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    let others = |world: &World| running(world, told.release) == 11;
+    assert!(world.run_until(60 * MINUTES, others), "{}", explain(&world));
+    world.start(11);
+    assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
+    assert_eq!(running(&world, told.release), 12);
+}
+
+#[test]
+fn power_lost_in_the_middle_of_an_upgrade_ends_on_the_new_version() {
+    let mut world = World::new(7, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    let mut hit = None;
+    assert!(world.run_until(10 * MINUTES, |world| {
+        hit = world.machines.iter().find(|machine| machine.device.disrupted()).map(|machine| machine.index);
+        hit.is_some()
+    }));
+    let hit = hit.unwrap();
+    world.stop(hit);
+    world.run_for(20_000);
+    world.start(hit);
+    assert!(world.run_until(60 * MINUTES, all_soaked), "{}", explain(&world));
+    assert_eq!(running(&world, told.release), 12);
+}
+
+#[test]
+fn the_side_without_a_quorum_waits_and_goes_on_when_the_partition_heals() {
+    let mut world = World::new(8, &[("edge", 12)], first());
+    world.run_for(20_000);
+    world.partition(|index| u32::from(index >= 9));
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.run_for(30 * MINUTES);
+    let small_side = world.machines.iter().skip(9).filter(|machine| machine.device.running().is_some_and(|r| r.release == told.release));
+    assert_eq!(small_side.count(), 0, "{}", explain(&world));
+    world.partition(|_| 0);
+    assert!(world.run_until(90 * MINUTES, all_soaked), "{}", explain(&world));
+    assert!(world.most_disrupted.values().all(|most| *most == 1));
+}
+
+#[test]
+fn ten_percent_of_all_messages_lost_slows_a_rollout_and_breaks_nothing() {
+    let mut world = World::new(9, POOLS, first());
+    world.loss = groundswell_core::number::Ppm::new(100_000).unwrap();
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    assert!(world.run_until(60 * MINUTES, all_soaked), "{}", explain(&world));
+    assert_eq!(running(&world, told.release), 12);
+}
+
+#[test]
+fn d17_fleets_of_one_two_and_three_nodes_upgrade_themselves() {
+    for count in 1..=3 {
+        let mut world = World::new(10, &[("home", count)], first());
+        world.run_for(10_000);
+        let told = publish(&mut world, 0, "2.0.0", 2);
+        assert!(world.run_until(30 * MINUTES, all_soaked), "{count} nodes: {}", explain(&world));
+        assert_eq!(running(&world, told.release), usize::try_from(count).unwrap());
+    }
 }
