@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(Ppm::new(50_000).unwrap().floor_of(39), 1);
         assert_eq!(Ppm::new(50_000).unwrap().floor_of(40), 2);
         assert_eq!(Ppm::new(10_000).unwrap().ceil_of(200), 2);
-        assert_eq!(Ppm::new(1_000_001).is_err(), true);
+        assert!(Ppm::new(1_000_001).is_err());
     }
 
     #[test]

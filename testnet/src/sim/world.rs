@@ -206,11 +206,11 @@ impl World {
     /// One machine.
     #[must_use]
     pub fn machine(&self, index: u32) -> &Machine {
-        &self.machines[usize::try_from(index).expect("an index of this world")]
+        usize::try_from(index).ok().and_then(|index| self.machines.get(index)).expect("an index of this world")
     }
 
     fn machine_mut(&mut self, index: u32) -> &mut Machine {
-        &mut self.machines[usize::try_from(index).expect("an index of this world")]
+        usize::try_from(index).ok().and_then(|index| self.machines.get_mut(index)).expect("an index of this world")
     }
 
     fn happen(&mut self, index: u32, due: Due) {

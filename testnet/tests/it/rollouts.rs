@@ -32,8 +32,8 @@ fn publish(world: &mut World, at: u32, version: &str, sequence: u64) -> Told {
 
 fn first() -> Option<Running> {
     Some(Running {
-        version: Version::new("1.0.0").unwrap(),
-        sequence: Sequence::new(1).unwrap(),
+        version: Version::new("1.0.0").expect("a plain version"),
+        sequence: Sequence::new(1).expect("a small sequence"),
         release: Digest::of(b"the release that machines came with"),
     })
 }
@@ -87,7 +87,8 @@ fn a_bad_release_reverts_its_canaries_halts_and_touches_nobody_else() {
     let rolled_back = phases(&world).iter().filter(|phase| **phase == Phase::RolledBack).count();
     assert!((1..=2).contains(&rolled_back), "{}", explain(&world));
     for machine in &world.machines {
-        let halted = machine.node.as_ref().unwrap().rollouts(machine.now(world.now_ms)).iter().any(|rollout| rollout.halted.is_some());
+        let halted =
+            machine.node.as_ref().unwrap().rollouts(machine.now(world.now_ms)).iter().any(|rollout| rollout.halted.is_some());
         assert!(halted, "node {} does not see the halt", machine.index);
     }
     // Rolling forward with a higher sequence repairs it.
@@ -145,7 +146,11 @@ fn d8_g6_a_pause_does_not_heal_a_halt_and_forgiving_by_name_does() {
             view.first()?.nodes.iter().find(|row| row.node == machine.id && row.standing == Standing::Failed)?;
             let status = machine.node.as_ref()?.ledger().status(&machine.id)?;
             let section = status.products.values().next()?;
-            Some(groundswell_core::documents::rollout::Forgiven { node: machine.id, claim: section.verdicts.last()?.claim, retry: true })
+            Some(groundswell_core::documents::rollout::Forgiven {
+                node: machine.id,
+                claim: section.verdicts.last()?.claim,
+                retry: true,
+            })
         })
         .collect();
     assert!(!failed.is_empty());
@@ -212,7 +217,8 @@ fn the_side_without_a_quorum_waits_and_goes_on_when_the_partition_heals() {
     world.partition(|index| u32::from(index >= 9));
     let told = publish(&mut world, 0, "2.0.0", 2);
     world.run_for(30 * MINUTES);
-    let small_side = world.machines.iter().skip(9).filter(|machine| machine.device.running().is_some_and(|r| r.release == told.release));
+    let small_side =
+        world.machines.iter().skip(9).filter(|machine| machine.device.running().is_some_and(|r| r.release == told.release));
     assert_eq!(small_side.count(), 0, "{}", explain(&world));
     world.partition(|_| 0);
     assert!(world.run_until(90 * MINUTES, all_soaked), "{}", explain(&world));

@@ -23,7 +23,7 @@ use crate::trust::shelf::RolloutInForce;
 #[derive(Debug)]
 pub(super) enum Orders {
     /// A rollout.
-    Mission(alloc::boxed::Box<Mission>),
+    Mission(Box<Mission>),
     /// Nothing; with the reason, where there is one worth telling.
     Rest(Option<Hold>),
 }
@@ -50,7 +50,7 @@ impl Node {
         let (Some(in_force), Some(following)) = (self.shelf.rollout(&rollout.id), self.following.get(&rollout.id)) else {
             return Orders::Rest(None);
         };
-        Orders::Mission(alloc::boxed::Box::new(self.mission(now, in_force, following, life, conflict)))
+        Orders::Mission(Box::new(self.mission(now, in_force, following, life, conflict)))
     }
 
     fn candidates<'a>(&'a self, product: &Product, certificate: &'a Certificate) -> Vec<Candidate<'a>> {

@@ -54,7 +54,7 @@ struct Stored {
     presence: Vec<(Part, Vec<u8>)>,
     passed: BTreeMap<RolloutId, Vec<Passed>>,
     floor_time: Timestamp,
-    remembered: Vec<(crate::node_id::NodeId, alloc::string::String)>,
+    remembered: Vec<(crate::node_id::NodeId, String)>,
 }
 
 impl Node {

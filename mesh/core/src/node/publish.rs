@@ -13,11 +13,13 @@ use super::effect::Event;
 use super::keys::{StoreKey, encode};
 use crate::lease::presence::{Part, Save};
 use crate::node_id::NodeId;
+use crate::record::fit::fit;
 use crate::record::signed::{RecordBody, SignedRecord};
 use crate::record::status::{Phase, Status};
 use crate::record::verdicts;
 use crate::record::{RecordKey, RecordKind, Stamp};
 use crate::rollout::tally::Renewal;
+use crate::text::RolloutId;
 use crate::time::{Now, Time};
 
 /// The version of the mesh's protocol.
@@ -92,7 +94,11 @@ impl Node {
             return false;
         }
         let mut status = self.status();
-        //FIT
+        let over = |id: &RolloutId| self.shelf.rollout(id).is_none_or(|in_force| self.is_over(&in_force.rollout));
+        if let Err(oversize) = fit(&mut status, over) {
+            // Configured products are bounded, so that what must stay fits.
+            panic!("own status: {oversize}");
+        }
         let key = self.own_key(RecordKind::Status);
         let said = self.ledger.record(&key).and_then(SignedRecord::status);
         let current = said == Some(&status);
@@ -155,7 +161,7 @@ impl Node {
             lean: self.config.lean,
             products,
             serves: if self.config.lean { Vec::new() } else { self.serves.iter().copied().take(crate::limits::SERVES).collect() },
-            log: alloc::string::String::new(),
+            log: String::new(),
         }
     }
 

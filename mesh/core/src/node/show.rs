@@ -102,7 +102,7 @@ impl Node {
             superseded: self.is_over(rollout),
             complete: progress.is_some_and(Progress::complete),
             halted,
-            waves: progress.map(|progress| wave_views(progress)).unwrap_or_default(),
+            waves: progress.map(wave_views).unwrap_or_default(),
             nodes: progress.map(|progress| self.rows(progress)).unwrap_or_default(),
         }
     }

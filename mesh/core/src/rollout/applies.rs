@@ -23,7 +23,7 @@ pub enum Skip {
     NoArtifact(Platform),
     /// Its operator locked the version.
     #[error("the version is locked to {0} on this node")]
-    VersionLock(alloc::string::String),
+    VersionLock(String),
     /// It has confirmed something newer.
     #[error("sequence {release} lies below the floor {floor} of this node")]
     Floor {

@@ -18,7 +18,7 @@ pub(super) struct Terms {
     pub(super) generation: u64,
     pub(super) forgiveness: Forgiveness,
     /// Per wave, in milliseconds.
-    soak_ms: alloc::vec::Vec<u64>,
+    soak_ms: Vec<u64>,
     /// Timeout + revert + grace, in milliseconds: what a claim may take after it may start.
     work_ms: u64,
     grace_ms: u64,

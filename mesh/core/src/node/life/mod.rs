@@ -188,11 +188,6 @@ impl Life {
         }
     }
 
-    /// Whether Groundswell disrupts this node now.
-    pub(crate) fn disrupted(&self) -> bool {
-        self.kept.phase == Phase::Activating
-    }
-
     /// The strongest verdict on `rollout`, whatever its claim; the newest of equal ones.
     pub(crate) fn verdict(&self, rollout: &RolloutId) -> Option<&Verdict> {
         self.kept
