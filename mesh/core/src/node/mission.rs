@@ -1,5 +1,6 @@
 //! What the mesh orders for one product on this node: which rollout counts, and what keeps it from claiming.
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 

@@ -4,6 +4,7 @@
 //! when its store was set back (rule 7).
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};

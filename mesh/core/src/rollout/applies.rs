@@ -3,6 +3,8 @@
 //! A node decides it for itself from its own facts, and says `skipped`; an observer reads that.
 //! A skip may end: a version lock is lifted, a barrier is passed (case D44).
 
+use alloc::string::String;
+
 use crate::documents::release::Release;
 use crate::documents::rollout::Rollout;
 use crate::number::Sequence;
