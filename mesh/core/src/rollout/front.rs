@@ -77,3 +77,47 @@ impl Front {
         self.front.range(..place).count() + self.rest.range(..place).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::node_id::NodeId;
+
+    fn place(n: u8) -> Place {
+        Place { wave: 0, dormant: false, hash: [n; 32], node: NodeId([n; 32]) }
+    }
+
+    #[test]
+    fn the_front_is_twice_the_slots_and_at_least_eight() {
+        for (slots, size) in [(1, 8), (4, 8), (5, 10)] {
+            let mut front = Front::new(slots);
+            for n in 0..20 {
+                front.insert(place(n));
+            }
+            assert_eq!((0..20).filter(|n| front.has(&place(*n))).count(), size, "{slots} slots");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_front_is_always_the_first_of_those_that_could_claim(steps in proptest::collection::vec((any::<bool>(), 0_u8..40), 0..200)) {
+            let mut front = Front::new(1);
+            let mut all = BTreeSet::new();
+            let mut known: BTreeSet<Place> = BTreeSet::new();
+            for (add, n) in steps {
+                let moved = if add { all.insert(place(n)); front.insert(place(n)) } else { all.remove(&place(n)); front.remove(&place(n)) };
+                let now: BTreeSet<Place> = all.iter().take(8).copied().collect();
+                for candidate in &all {
+                    prop_assert_eq!(front.has(candidate), now.contains(candidate));
+                }
+                // Whoever crossed the line beside the node itself is told.
+                let others: BTreeSet<Place> = known.symmetric_difference(&now).filter(|other| **other != place(n)).copied().collect();
+                let told: BTreeSet<Place> = match moved { Crossed::Nobody => BTreeSet::new(), Crossed::In(one) | Crossed::Out(one) => [one].into() };
+                prop_assert_eq!(others, told);
+                known = now;
+            }
+        }
+    }
+}

@@ -19,9 +19,6 @@ mod standing;
 pub mod tally;
 pub mod wave;
 
-#[cfg(test)]
-mod fixture;
-
 /// What waves and tally need to know of a pool's policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolTerms {

@@ -3,6 +3,8 @@
 //! In this order, the first that holds: revoked; convicted; a failure that is not forgiven; soaked; retired or
 //! removed; forgiven; at work; skipped; waiting; unseen. Silence and excuse need a clock: see [`super::tally`].
 
+use alloc::vec::Vec;
+
 use super::applies::Skip;
 use super::forgiveness::Forgiveness;
 use super::report::MemberReport;

@@ -1,1 +1,0 @@
-//! Rollouts, certificates and reports for tests of this room.
