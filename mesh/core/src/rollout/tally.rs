@@ -205,8 +205,11 @@ impl Tally {
             }
             entry.last_claim = entry.last_claim.max(report.claim);
             entry.report = report;
-            entry.heard_ms = Some(up_ms);
-            entry.excused = false;
+            // The same record may be counted again because documents changed: that is not hearing of the node.
+            if entry.heard_ms.is_none_or(|heard| up_ms > heard) {
+                entry.heard_ms = Some(up_ms);
+                entry.excused = false;
+            }
         });
     }
 

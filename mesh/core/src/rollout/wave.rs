@@ -4,7 +4,8 @@
 //! ‖ the values of `hashAttributes` so that equal values stay together. A wave's cohort is the union of its hosts,
 //! its matches and all earlier cohorts, filled up from that order until it holds the cumulative target
 //! `min(n, max(ceil(n·p), size so far + 1))`. A wave without a percentage is not filled up.
-//! Integer arithmetic only; membership only ever widens from wave to wave.
+//! Integer arithmetic only; membership only ever widens from wave to wave. Which lists of waves are refused at
+//! `create` (case W5) stands with the document, in [`crate::documents::rollout`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -36,54 +37,6 @@ pub struct Waves {
     places: BTreeMap<NodeId, Place>,
     waves: Vec<Vec<NodeId>>,
     total: bool,
-}
-
-/// A list of waves that cannot be meant (case W5); the index is of the first wave at fault, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WaveListError {
-    /// No wave at all.
-    #[error("waves: a rollout has at least one wave")]
-    None,
-    /// The wave names nobody.
-    #[error("waves[{0}]: names nobody: give hosts, match or percentPpm")]
-    Nobody(usize),
-    /// A share of 0.
-    #[error("waves[{0}].percentPpm: must be above 0")]
-    Zero(usize),
-    /// Not above the share before it.
-    #[error("waves[{0}].percentPpm: shares are cumulative and must rise from wave to wave")]
-    NotRising(usize),
-    /// The last share is not everybody.
-    #[error("waves[{0}].percentPpm: the last share must be 1000000, or nodes would be left behind")]
-    NotAll(usize),
-}
-
-/// Checks what needs no roster of a list of waves: shares rise, and the last one is all.
-///
-/// # Errors
-/// The first fault, with the index of its wave.
-pub fn check_list(waves: &[Wave]) -> Result<(), WaveListError> {
-    if waves.is_empty() {
-        return Err(WaveListError::None);
-    }
-    let mut last: Option<(usize, Ppm)> = None;
-    for (index, wave) in waves.iter().enumerate() {
-        if wave.hosts.is_none() && wave.labels.is_none() && wave.percent_ppm.is_none() {
-            return Err(WaveListError::Nobody(index));
-        }
-        let Some(share) = wave.percent_ppm else { continue };
-        if share == Ppm::ZERO {
-            return Err(WaveListError::Zero(index));
-        }
-        if last.is_some_and(|(_, before)| share <= before) {
-            return Err(WaveListError::NotRising(index));
-        }
-        last = Some((index, share));
-    }
-    match last {
-        Some((index, share)) if share != Ppm::ALL => Err(WaveListError::NotAll(index)),
-        _ => Ok(()),
-    }
 }
 
 impl Waves {

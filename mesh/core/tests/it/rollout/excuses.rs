@@ -234,6 +234,19 @@ fn a_wave_that_opens_excuses_nobody_at_that_instant() {
 }
 
 #[test]
+fn counting_an_old_record_again_is_not_hearing_of_the_node() {
+    let mut observer = thirty();
+    let canary = observer.member(0, 0);
+    observer.hears(canary, ready());
+    let heard = observer.up_ms;
+    observer.waits(OFFLINE);
+    assert!(observer.excused(canary));
+    observer.progress.hear(&canary, ready(), heard);
+    observer.settle();
+    assert!(observer.excused(canary));
+}
+
+#[test]
 fn a_convict_with_a_claim_stays_a_failure_and_without_one_is_excused_in_time() {
     let mut observer = thirty();
     let (one, two) = (observer.member(0, 0), observer.member(0, 1));
