@@ -10,6 +10,7 @@ pub mod config;
 pub mod effects;
 pub mod events;
 pub mod handle;
+pub mod health;
 pub mod identity;
 pub mod install;
 pub mod store;

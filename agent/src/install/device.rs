@@ -3,17 +3,35 @@
 //! It decides nothing. One step at a time per product (case I4); health and local blocks go on while a step runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_core::node::effect::Step;
-use groundswell_core::node::input::Report;
+use groundswell_core::node::input::{LocalPolicy, Report};
+use groundswell_core::record::status::HoldNotice;
 use groundswell_core::text::Product;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval};
 
+use super::activate::Starter;
 use super::artifact::ArtifactSource;
-use crate::config::{Config, ProductConfig};
+use super::blocks;
+use super::disk::Disk;
+use super::executor::{Executor, Outcome};
+use crate::config::{Activator, Config, ProductConfig};
+use crate::health::{Changed, Monitor, Target};
+
+/// Steps that may wait: the core asks for one at a time, and for a revert while one runs.
+const STEPS: usize = 8;
+/// Changes of health that may wait for the device's task.
+const CHANGES: usize = 4;
+/// How often local blocks are looked at.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What one device needs to know.
 #[derive(Clone, Debug)]
@@ -26,14 +44,28 @@ pub struct Settings {
     pub config: ProductConfig,
     /// Least bytes left free on the folder's file system.
     pub keep_free_bytes: u64,
-    /// How often inhibit files and free space are looked at; 5 s in [`Settings::from_config`].
+    /// How often inhibit files and free space are looked at, and how soon what the disk refused is tried again.
     pub block_interval: Duration,
+}
+
+impl Settings {
+    /// The settings of a product of `config`; `None` when it is not configured.
+    #[must_use]
+    pub fn from_config(config: &Config, product: &Product) -> Option<Self> {
+        Some(Self {
+            product: product.clone(),
+            folder: config.product_dir(product),
+            config: config.products.get(product)?.clone(),
+            keep_free_bytes: config.limits.keep_free_bytes,
+            block_interval: BLOCK_INTERVAL,
+        })
+    }
 }
 
 /// Why a device cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Its folder cannot be made, read or locked.
+    /// Its folder cannot be made or read.
     #[error("product {product}: cannot use the folder {}", folder.display())]
     Folder {
         /// The product.
@@ -41,7 +73,15 @@ pub enum DeviceError {
         /// The folder.
         folder: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// Another agent uses its folder.
+    #[error("product {product}: another agent uses the folder {}", folder.display())]
+    InUse {
+        /// The product.
+        product: Product,
+        /// The folder.
+        folder: PathBuf,
     },
 }
 
@@ -60,8 +100,11 @@ pub enum StepRefused {
 }
 
 /// One product's device: a running task.
+#[derive(Debug)]
 pub struct Device {
     steps: mpsc::Sender<Step>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
 }
 
 impl Device {
@@ -75,7 +118,15 @@ impl Device {
         artifacts: Arc<dyn ArtifactSource>,
         reports: mpsc::Sender<(Product, Report)>,
     ) -> Result<Self, DeviceError> {
-        todo!("{settings:?} {} {}", Arc::strong_count(&artifacts), reports.capacity())
+        let Settings { product, folder, keep_free_bytes, .. } = settings.clone();
+        let refused = |source| DeviceError::Folder { product: product.clone(), folder: folder.clone(), source };
+        let disk = Disk::open(&folder, product.clone(), artifacts, keep_free_bytes).map_err(refused)?;
+        let lock = lock(&folder).map_err(refused)?;
+        let lock = lock.ok_or_else(|| DeviceError::InUse { product: product.clone(), folder: folder.clone() })?;
+        let (steps, receiver) = mpsc::channel(STEPS);
+        let (stop, stopping) = watch::channel(false);
+        let task = Task { settings, disk: Arc::new(disk), reports, stopping, _lock: lock };
+        Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)) })
     }
 
     /// Hands over a step; never waits. Steps run one after the other, in order.
@@ -91,13 +142,17 @@ impl Device {
     }
 
     /// Stops a supervised process and the task; what is in the middle of something is finished by the next start.
-    /// Keep on reading reports, or drop their receiver, until it returns.
+    /// Dropping a device does the same without waiting for it.
     pub async fn shutdown(self) {
-        todo!()
+        self.stop.send_replace(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "a device's task failed");
+        }
     }
 }
 
 /// The devices of all configured products.
+#[derive(Debug)]
 pub struct Devices {
     devices: BTreeMap<Product, Device>,
 }
@@ -112,7 +167,12 @@ impl Devices {
         artifacts: &Arc<dyn ArtifactSource>,
         reports: &mpsc::Sender<(Product, Report)>,
     ) -> Result<Self, DeviceError> {
-        todo!("{config:?} {} {}", Arc::strong_count(artifacts), reports.capacity())
+        let mut devices = BTreeMap::new();
+        for settings in config.products.keys().filter_map(|product| Settings::from_config(config, product)) {
+            let product = settings.product.clone();
+            devices.insert(product, Device::start(settings, Arc::clone(artifacts), reports.clone())?);
+        }
+        Ok(Self { devices })
     }
 
     /// Hands a step to a product's device; never waits.
@@ -123,8 +183,172 @@ impl Devices {
         self.devices.get(product).ok_or(StepRefused::UnknownProduct)?.step(step)
     }
 
-    /// Stops all devices, at once.
+    /// Stops all devices, side by side.
     pub async fn shutdown(self) {
-        todo!()
+        for device in self.devices.values() {
+            device.stop.send_replace(true);
+        }
+        for device in self.devices.into_values() {
+            device.shutdown().await;
+        }
     }
+}
+
+/// Locks a product's folder for this process; `None` when another holds it.
+fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+struct Task {
+    settings: Settings,
+    disk: Arc<Disk>,
+    reports: mpsc::Sender<(Product, Report)>,
+    stopping: watch::Receiver<bool>,
+    _lock: File,
+}
+
+/// The executor is with the step that runs, or at rest.
+enum Work {
+    Rest(Box<Executor>),
+    Running(Pin<Box<dyn Future<Output = (Box<Executor>, Step, Outcome)> + Send>>),
+}
+
+enum Happened {
+    Stop,
+    Step(Step),
+    Done(Box<Executor>, Step, Outcome),
+    Health(Changed),
+    Tick,
+}
+
+impl Task {
+    async fn live(self, mut steps: mpsc::Receiver<Step>) {
+        let Settings { product, folder, config, block_interval, .. } = &self.settings;
+        let starter = Starter::open(&config.activator, folder).await;
+        let (changes, mut changed) = mpsc::channel(CHANGES);
+        let monitor = Monitor::start(config.health.clone(), stable_after(&config.activator), starter.process(), changes);
+        let stopping = self.stopping.clone();
+        let mut executor = Executor::new(product.clone(), Arc::clone(&self.disk), starter, config.trial_starts, stopping);
+        let recovered = executor.recover().await;
+        self.report(Report::Recovered(recovered)).await;
+        self.report(Report::Policy(policy(config))).await;
+        let mut blocked = self.blocks().await;
+        self.report(Report::Blocked(blocked.clone())).await;
+        let (mut watched, launch) = executor.running();
+        monitor.watch(Target { start: watched, launch });
+
+        let mut ticks = interval(*block_interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stopping = self.stopping.clone();
+        let mut work = Work::Rest(Box::new(executor));
+        let mut again: Option<Step> = None;
+        loop {
+            let at_rest = matches!(work, Work::Rest(_));
+            let happened = tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                (executor, step, outcome) = finished(&mut work) => Happened::Done(executor, step, outcome),
+                step = steps.recv(), if at_rest => step.map_or(Happened::Stop, Happened::Step),
+                Some(change) = changed.recv() => Happened::Health(change),
+                _ = ticks.tick() => Happened::Tick,
+            };
+            match happened {
+                Happened::Stop => break,
+                Happened::Step(step) => {
+                    again = None;
+                    if disturbs(&step) {
+                        // Whatever the probes see from here on until the step is done tells of neither version.
+                        watched = watched.saturating_add(1);
+                        monitor.watch(Target { start: watched, launch: None });
+                    }
+                    work = begin(work, step);
+                }
+                Happened::Done(executor, step, outcome) => {
+                    match outcome {
+                        Outcome::Report(report) => self.report(report).await,
+                        Outcome::Again => again = Some(step.clone()),
+                        Outcome::Stopping | Outcome::Nothing => {}
+                    }
+                    if disturbs(&step) {
+                        watched = watched.saturating_add(1);
+                        let (_, launch) = executor.running();
+                        monitor.watch(Target { start: watched, launch });
+                    }
+                    work = Work::Rest(executor);
+                }
+                Happened::Health(Changed { start, health }) if start == watched => self.report(Report::Health(health)).await,
+                Happened::Health(_) => {}
+                Happened::Tick => {
+                    let now = self.blocks().await;
+                    if now != blocked {
+                        blocked = now;
+                        self.report(Report::Blocked(blocked.clone())).await;
+                    }
+                    if at_rest && let Some(step) = again.take() {
+                        work = begin(work, step);
+                    }
+                }
+            }
+        }
+        drop(changed);
+        monitor.shutdown().await;
+        let executor = match work {
+            Work::Rest(executor) => executor,
+            // It stops at the end of its present operation.
+            Work::Running(running) => running.await.0,
+        };
+        executor.shutdown().await;
+    }
+
+    /// Waits for room, or gives up when the device stops or nobody listens any more.
+    async fn report(&self, report: Report) {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            _ = self.reports.send((self.settings.product.clone(), report)) => {}
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+    }
+
+    async fn blocks(&self) -> Vec<HoldNotice> {
+        let Settings { folder, config, keep_free_bytes, .. } = self.settings.clone();
+        let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, keep_free_bytes)).await;
+        looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}
+
+fn begin(work: Work, step: Step) -> Work {
+    match work {
+        Work::Rest(mut executor) => Work::Running(Box::pin(async move {
+            let outcome = executor.execute(&step).await;
+            (executor, step, outcome)
+        })),
+        running @ Work::Running(_) => running,
+    }
+}
+
+/// Cancel safe: the running step goes on at the next call.
+async fn finished(work: &mut Work) -> (Box<Executor>, Step, Outcome) {
+    match work {
+        Work::Running(running) => running.await,
+        Work::Rest(_) => std::future::pending().await,
+    }
+}
+
+fn disturbs(step: &Step) -> bool {
+    matches!(step, Step::Activate { .. } | Step::Revert { .. })
+}
+
+fn stable_after(activator: &Activator) -> Duration {
+    match activator {
+        Activator::Supervise(supervise) => supervise.restart.stable_after,
+        Activator::Command(_) => Duration::ZERO,
+    }
+}
+
+fn policy(config: &ProductConfig) -> LocalPolicy {
+    LocalPolicy { version_lock: config.version_lock.as_ref().map(ToString::to_string), observe_only: config.observe_only }
 }

@@ -1,12 +1,20 @@
 //! Installs on this device: two slots per product, a journal, activators (design, section 10).
 //!
 //! The core decides and asks by [`groundswell_core::node::effect::Step`]; the device executes and reports facts.
-//! `machine` and `recovery` are pure: which operations, in which order, after what. `executor` does them.
-//! `slots` and `journal` are the files, `activate` starts versions, [`device`] is the task that ties them together.
+//! [`machine`] and [`recovery`] are pure: which operations, in which order, after what. [`executor`] carries them out.
+//! [`slots`] and [`journal`] are the files, [`activate`] starts versions, [`device`] is the task that ties them together.
 
 pub mod activate;
 pub mod artifact;
+pub mod blocks;
 pub mod device;
+pub mod disk;
+mod durable;
+pub mod executor;
+pub mod journal;
+pub mod machine;
+pub mod recovery;
+pub mod slots;
 
 pub use artifact::ArtifactSource;
 pub use device::{Device, DeviceError, Devices, Settings, StepRefused};

@@ -1,0 +1,87 @@
+//! A GET over plain HTTP, judged: which failures are the version's own, and which can be the network's alone.
+//!
+//! On this machine a refused connection or a timeout is the version's fault. On another machine both may be the
+//! network's, so they decide nothing; 429 decides nothing anywhere (case I6).
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::judge::Verdict;
+use crate::config::HttpTarget;
+
+/// Of the body of a failure, this much is shown.
+const SHOWN_BYTES: usize = 200;
+/// A body longer than this is not read.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// Asks once, within `limit`.
+pub async fn get(target: &HttpTarget, limit: Duration) -> Verdict {
+    let url = format!("http://{}:{}{}", target.host, target.port, target.path);
+    let mut local = false;
+    match timeout(limit, ask(target, &mut local)).await {
+        Ok(Ok((status, _))) if status.is_success() || status.is_redirection() => Verdict::Pass,
+        Ok(Ok((StatusCode::TOO_MANY_REQUESTS, _))) => Verdict::Unclear(format!("{url} answers 429: throttled")),
+        Ok(Ok((status, body))) => Verdict::Fail(format!("{url} answers {}{body}", status.as_u16())),
+        Ok(Err(why)) if local => Verdict::Fail(format!("{url}: {why}")),
+        Ok(Err(why)) => Verdict::Unclear(format!("{url}, which is not on this machine: {why}")),
+        Err(_) if local => Verdict::Fail(format!("{url}: no answer within {} ms", limit.as_millis())),
+        Err(_) => Verdict::Unclear(format!("{url}, which is not on this machine: no answer within {} ms", limit.as_millis())),
+    }
+}
+
+/// Status and the beginning of the body. `local` is set once it is known that the target is on this machine.
+async fn ask(target: &HttpTarget, local: &mut bool) -> Result<(StatusCode, String), String> {
+    let addresses: Vec<SocketAddr> = lookup_host((target.host.as_str(), target.port))
+        .await
+        .map_err(|error| format!("cannot resolve the name: {error}"))?
+        .collect();
+    *local = addresses.iter().all(is_local) && !addresses.is_empty();
+    let stream = connect(&addresses).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| format!("{error}"))?;
+    // The set owns the task that drives the connection, and ends it when this function returns.
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
+    let request = Request::get(&target.path)
+        .header(header::HOST, format!("{}:{}", target.host, target.port))
+        .header(header::USER_AGENT, "groundswell")
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| format!("{error}"))?;
+    let response = sender.send_request(request).await.map_err(|error| format!("no valid answer: {error}"))?;
+    let status = response.status();
+    let body = if status.is_client_error() || status.is_server_error() { shown(response).await } else { String::new() };
+    Ok((status, body))
+}
+
+async fn shown(response: Response<hyper::body::Incoming>) -> String {
+    let Ok(body) = Limited::new(response.into_body(), BODY_BYTES).collect().await else { return String::new() };
+    let bytes = body.to_bytes();
+    let text = String::from_utf8_lossy(bytes.get(..SHOWN_BYTES.min(bytes.len())).unwrap_or_default()).trim().to_owned();
+    if text.is_empty() { text } else { format!(": {text}") }
+}
+
+async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// An address is this machine's own when a socket can be bound to it.
+fn is_local(address: &SocketAddr) -> bool {
+    address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
+}

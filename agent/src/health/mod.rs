@@ -1,0 +1,13 @@
+//! Whether the running version works: probes by command, by HTTP, or of the supervised process.
+//!
+//! `probe` asks once, [`judge`] decides from several in a row, [`Monitor`] is the task that does both and tells
+//! changes. Nothing here reverts anything: the core decides what a change means. What the network alone can cause
+//! is [`groundswell_core::node::input::Health::Unknown`], and that reverts nothing (case I6).
+
+pub mod http;
+pub mod judge;
+pub mod monitor;
+pub mod probe;
+
+pub use judge::{Judge, Verdict};
+pub use monitor::{Changed, Monitor, Target};

@@ -1,0 +1,138 @@
+//! The task that probes one product and tells every change of its health.
+//!
+//! Each version that is started gets a number ([`Target::start`]); every change carries the number of the version that
+//! was probed, so that the last word on the old version is never taken for the first on the new one.
+
+use std::time::Duration;
+
+use groundswell_core::node::input::Health;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::judge::{Judge, Verdict};
+use super::probe::{self, ProcessVerdict};
+use crate::config::HealthConfig;
+use crate::install::activate::{Launch, ProcessState};
+
+/// What is probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Counts starts.
+    pub start: u64,
+    /// What runs; `None` while nothing does, and then nothing is probed.
+    pub launch: Option<Launch>,
+}
+
+/// A change of health.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The start that was probed.
+    pub start: u64,
+    /// What it is now.
+    pub health: Health,
+}
+
+/// The handle of the task.
+#[derive(Debug)]
+pub struct Monitor {
+    target: watch::Sender<Target>,
+    task: JoinHandle<()>,
+}
+
+impl Monitor {
+    /// Starts the task; it waits when `changes` is full. `stable_after` is of use with a supervised process only.
+    #[must_use]
+    pub fn start(
+        config: HealthConfig,
+        stable_after: Duration,
+        process: Option<watch::Receiver<ProcessState>>,
+        changes: mpsc::Sender<Changed>,
+    ) -> Self {
+        let (target, watched) = watch::channel(Target { start: 0, launch: None });
+        let task = tokio::spawn(live(config, stable_after, process, watched, changes));
+        Self { target, task }
+    }
+
+    /// Probes this from now on, from the beginning.
+    pub fn watch(&self, target: Target) {
+        self.target.send_replace(target);
+    }
+
+    /// Ends the task. A probe in progress is given up.
+    pub async fn shutdown(self) {
+        drop(self.target);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the health task failed");
+        }
+    }
+}
+
+async fn live(
+    config: HealthConfig,
+    stable_after: Duration,
+    mut process: Option<watch::Receiver<ProcessState>>,
+    mut target: watch::Receiver<Target>,
+    changes: mpsc::Sender<Changed>,
+) {
+    loop {
+        let Target { start, launch } = target.borrow_and_update().clone();
+        let Some(launch) = launch else {
+            if target.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let mut judge = Judge::new(config.healthy_after, config.unhealthy_after);
+        let mut ends_seen = 0;
+        // One version, until another takes its place.
+        loop {
+            let began = Instant::now();
+            let verdict = tokio::select! {
+                changed = target.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                verdict = judge_once(&config, stable_after, &launch, process.as_mut(), &mut ends_seen) => verdict,
+            };
+            if let Some(health) = judge.take(verdict)
+                && changes.send(Changed { start, health }).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                changed = target.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = sleep_until(began + config.interval) => {}
+                () = another_end(process.as_mut(), ends_seen) => {}
+            }
+        }
+    }
+}
+
+async fn judge_once(
+    config: &HealthConfig,
+    stable_after: Duration,
+    launch: &Launch,
+    process: Option<&mut watch::Receiver<ProcessState>>,
+    ends_seen: &mut u32,
+) -> Verdict {
+    if let Some(state) = probe::now(process.as_deref()) {
+        let verdict = probe::process(&state, *ends_seen, stable_after);
+        *ends_seen = state.ends;
+        if let ProcessVerdict::Down(why) = verdict {
+            return Verdict::Fail(why);
+        }
+    }
+    probe::check(config, launch).await
+}
+
+/// Returns when the process has ended once more: an end is a failure at once, not at the next interval.
+async fn another_end(process: Option<&mut watch::Receiver<ProcessState>>, ends_seen: u32) {
+    let Some(process) = process else { return std::future::pending().await };
+    if process.wait_for(|state| state.ends > ends_seen).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

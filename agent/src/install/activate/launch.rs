@@ -1,0 +1,76 @@
+//! What is started: placeholders in arguments, and the environment that every command gets.
+
+use std::path::PathBuf;
+
+use groundswell_core::record::ClaimName;
+use groundswell_core::text::Product;
+
+use crate::install::machine::{Contents, Slot};
+use crate::install::slots::Slots;
+
+/// A version to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The product.
+    pub product: Product,
+    /// The version.
+    pub contents: Contents,
+    /// The folder of its slot.
+    pub slot: PathBuf,
+    /// Its binary.
+    pub binary: PathBuf,
+    /// The claim under which it is activated; none for a confirmed version.
+    pub claim: Option<ClaimName>,
+}
+
+impl Launch {
+    /// The version in a slot.
+    #[must_use]
+    pub fn new(product: Product, slots: &Slots, slot: Slot, contents: Contents, claim: Option<ClaimName>) -> Self {
+        Self { product, contents, slot: slots.slot_folder(slot), binary: slots.binary(slot), claim }
+    }
+
+    /// Replaces `{slot}`, `{binary}`, `{version}` and `{product}` in a text. One pass: what is put in is not looked at.
+    #[must_use]
+    pub fn fill(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            filled.push_str(before);
+            let (value, behind) = match after.split_once('}') {
+                Some(("slot", behind)) => (self.slot.to_string_lossy().into_owned(), behind),
+                Some(("binary", behind)) => (self.binary.to_string_lossy().into_owned(), behind),
+                Some(("version", behind)) => (self.contents.version.to_string(), behind),
+                Some(("product", behind)) => (self.product.to_string(), behind),
+                _ => ("{".to_owned(), after),
+            };
+            filled.push_str(&value);
+            rest = behind;
+        }
+        filled.push_str(rest);
+        filled
+    }
+
+    /// [`Launch::fill`] for each argument.
+    #[must_use]
+    pub fn fill_all(&self, texts: &[String]) -> Vec<String> {
+        texts.iter().map(|text| self.fill(text)).collect()
+    }
+
+    /// The `GROUNDSWELL_…` variables.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let mut environment = vec![
+            ("PRODUCT", self.product.to_string()),
+            ("VERSION", self.contents.version.to_string()),
+            ("SEQUENCE", self.contents.sequence.to_string()),
+            ("RELEASE", self.contents.release.to_string()),
+            ("SLOT", self.slot.to_string_lossy().into_owned()),
+            ("BINARY", self.binary.to_string_lossy().into_owned()),
+        ];
+        if let Some(claim) = self.claim {
+            environment.push(("CLAIM", claim.to_string()));
+        }
+        environment.into_iter().map(|(name, value)| (format!("GROUNDSWELL_{name}"), value)).collect()
+    }
+}

@@ -1,0 +1,140 @@
+//! What processes print: the end of it in memory for verdicts, the whole in a log file of bounded size.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Kept of a process's output: a verdict carries at most 200 bytes of it, the log more.
+const TAIL_BYTES: usize = 400;
+/// Read at once.
+const CHUNK_BYTES: usize = 8 * 1024;
+
+/// The end of what was printed.
+#[derive(Clone, Debug, Default)]
+pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+
+impl Tail {
+    /// Adds what was printed.
+    pub fn push(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(bytes.iter().skip(bytes.len().saturating_sub(TAIL_BYTES)));
+        let surplus = kept.len().saturating_sub(TAIL_BYTES);
+        kept.drain(..surplus);
+    }
+
+    /// Forgets it.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The last whole lines, joined by ` | `.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&kept);
+        // What was cut at its beginning is no line, unless it is all there is.
+        let whole = match text.split_once('\n') {
+            Some((_, rest)) if kept.len() >= TAIL_BYTES && !rest.trim().is_empty() => rest,
+            _ => &text,
+        };
+        whole.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+/// A log file that never grows beyond a bound; the one before it is kept as `NAME.1`.
+#[derive(Debug)]
+pub struct BoundedLog {
+    path: PathBuf,
+    most_bytes: u64,
+    file: Option<File>,
+    length: u64,
+}
+
+impl BoundedLog {
+    /// The log at `path`; nothing is opened before something is printed.
+    #[must_use]
+    pub fn new(path: PathBuf, most_bytes: u64) -> Self {
+        Self { path, most_bytes, file: None, length: 0 }
+    }
+
+    /// Appends; what cannot be written is lost, for a log never stops what it tells of.
+    pub fn append(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.try_append(bytes) {
+            tracing::debug!(path = %self.path.display(), %error, "output is not logged");
+            self.file = None;
+        }
+    }
+
+    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = bytes.len() as u64;
+        if self.file.is_some() && self.length.saturating_add(length) > self.most_bytes {
+            self.file = None;
+            fs::rename(&self.path, self.path.with_added_extension("1"))?;
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                if let Some(folder) = self.path.parent() {
+                    fs::create_dir_all(folder)?;
+                }
+                let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+                self.length = file.metadata()?.len();
+                self.file.insert(file)
+            }
+        };
+        file.write_all(bytes)?;
+        self.length = self.length.saturating_add(length);
+        Ok(())
+    }
+}
+
+/// Reads `stream` to its end into the tail and the log. Cancel safe: what is lost is only output.
+pub async fn drain(mut stream: impl AsyncRead + Unpin, tail: Tail, log: Option<Arc<Mutex<BoundedLog>>>) {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => read,
+        };
+        let chunk = buffer.get(..read).unwrap_or_default();
+        tail.push(chunk);
+        if let Some(log) = &log {
+            log.lock().unwrap_or_else(PoisonError::into_inner).append(chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_keeps_the_last_whole_lines() {
+        let tail = Tail::default();
+        for number in 0..200 {
+            tail.push(format!("line {number}\n").as_bytes());
+        }
+        let text = tail.text();
+        assert!(text.starts_with("line ") && text.ends_with("line 198 | line 199"), "{text}");
+        assert!(text.len() <= 2 * TAIL_BYTES);
+        tail.push(&vec![b'x'; 10_000]);
+        assert_eq!(tail.text().len(), TAIL_BYTES);
+    }
+
+    #[test]
+    fn a_log_never_grows_beyond_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log").join("output.log");
+        let mut log = BoundedLog::new(path.clone(), 1_000);
+        for _ in 0..100 {
+            log.append(&[b'y'; 100]);
+        }
+        assert!(fs::metadata(&path).unwrap().len() <= 1_000);
+        assert!(fs::metadata(path.with_added_extension("1")).unwrap().len() <= 1_000);
+        assert_eq!(fs::read_dir(folder.path().join("log")).unwrap().count(), 2);
+    }
+}

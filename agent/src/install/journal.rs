@@ -1,0 +1,178 @@
+//! The journal: one line per entry, each with a checksum, flushed before what it names begins.
+//!
+//! Only the last whole line counts. A torn last line is an entry whose step never began, so the line before it holds.
+//! A transaction's first entry replaces the file; later ones are appended.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::durable::replace;
+use super::machine::{Entry, Mark};
+
+const NAME: &str = "journal";
+/// Beyond this the file is replaced instead of appended to. An entry has about 500 bytes, a transaction a dozen.
+const LONGEST_BYTES: u64 = 32 * 1024;
+
+/// The journal of one product.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    /// Open for appending; `None` when the next entry must replace the file.
+    file: Option<File>,
+    length: u64,
+    last: Option<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    spec: u8,
+    #[serde(flatten)]
+    entry: Entry,
+}
+
+impl Journal {
+    /// Reads the journal in `folder`. A missing, torn or damaged file is an old or empty journal, with a warning.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(NAME);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+        let mut damaged = 0_u32;
+        let mut last = None;
+        for line in lines {
+            match decode(line) {
+                Some(entry) => last = Some(entry),
+                None => damaged = damaged.saturating_add(1),
+            }
+        }
+        if damaged > 0 {
+            tracing::warn!(path = %path.display(), lines = damaged, "the journal has torn or damaged lines; the last whole one counts");
+        }
+        // The first entry of this run replaces the file, so nothing is ever appended to a torn line.
+        Ok(Self { folder: folder.to_owned(), file: None, length: 0, last })
+    }
+
+    /// The last entry.
+    #[must_use]
+    pub fn last(&self) -> Option<&Entry> {
+        self.last.as_ref()
+    }
+
+    /// Writes an entry and makes it durable.
+    ///
+    /// # Errors
+    /// What the file system says; the entry before it then still counts, now and after a crash.
+    pub fn note(&mut self, entry: &Entry) -> io::Result<()> {
+        let line = encode(entry)?;
+        let begins = matches!(entry.mark, Mark::Stage | Mark::Switch);
+        match self.file.take().filter(|_| !begins && self.length < LONGEST_BYTES) {
+            Some(mut file) => {
+                // On an error the file stays closed: the next entry replaces it, torn line and all.
+                if let Err(error) = file.write_all(&line).and_then(|()| file.sync_data()) {
+                    let _ = file.set_len(self.length);
+                    return Err(error);
+                }
+                self.file = Some(file);
+                self.length = self.length.saturating_add(line.len() as u64);
+            }
+            None => {
+                replace(&self.folder, NAME, &line)?;
+                self.file = OpenOptions::new().append(true).open(self.folder.join(NAME)).ok();
+                self.length = line.len() as u64;
+            }
+        }
+        self.last = Some(entry.clone());
+        Ok(())
+    }
+}
+
+/// 16 hex digits of the BLAKE3 of the rest, a space, JSON, a line feed.
+fn encode(entry: &Entry) -> io::Result<Vec<u8>> {
+    let json = serde_json::to_string(&Line { spec: 1, entry: entry.clone() }).map_err(io::Error::from)?;
+    Ok(format!("{} {json}\n", checksum(json.as_bytes())).into_bytes())
+}
+
+fn decode(line: &[u8]) -> Option<Entry> {
+    let line = str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (sum, json) = line.split_once(' ')?;
+    if sum != checksum(json.as_bytes()) {
+        return None;
+    }
+    serde_json::from_str::<Line>(json).ok().filter(|line| line.spec == 1).map(|line| line.entry)
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().chars().take(16).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use groundswell_core::digest::Digest;
+    use groundswell_core::number::Sequence;
+    use groundswell_core::text::{Reason, Version};
+
+    use super::super::machine::{Contents, Slot, Transaction};
+    use super::*;
+
+    fn entry(mark: Mark) -> Entry {
+        let contents = Contents {
+            release: Digest::of(b"release"),
+            version: Version::new("1.0").unwrap(),
+            sequence: Sequence::new(1).unwrap(),
+            sha256: Digest::of(b"binary"),
+            size_bytes: 6,
+        };
+        Entry { transaction: Transaction { contents, to: Slot::B, from: Some(Slot::A), claim: None }, mark }
+    }
+
+    fn written(marks: &[Mark]) -> (tempfile::TempDir, Vec<u8>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        for mark in marks {
+            journal.note(&entry(mark.clone())).unwrap();
+        }
+        let bytes = fs::read(folder.path().join(NAME)).unwrap();
+        (folder, bytes)
+    }
+
+    #[test]
+    fn the_last_entry_is_read_back() {
+        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), disturbed: true };
+        let (folder, _) = written(&[Mark::Switch, Mark::Activate { starts: 1 }, revert.clone()]);
+        assert_eq!(Journal::open(folder.path()).unwrap().last(), Some(&entry(revert)));
+    }
+
+    #[test]
+    fn a_line_torn_anywhere_leaves_the_entry_before_it() {
+        let (folder, bytes) = written(&[Mark::Switch, Mark::Activate { starts: 1 }]);
+        let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        for cut in first..bytes.len() {
+            fs::write(folder.path().join(NAME), &bytes[..cut]).unwrap();
+            let mut journal = Journal::open(folder.path()).unwrap();
+            assert_eq!(journal.last(), Some(&entry(Mark::Switch)), "cut at {cut}");
+            journal.note(&entry(Mark::Closed)).unwrap();
+            assert_eq!(Journal::open(folder.path()).unwrap().last(), Some(&entry(Mark::Closed)));
+        }
+    }
+
+    #[test]
+    fn no_flipped_byte_makes_another_entry() {
+        let (folder, bytes) = written(&[Mark::Watch { starts: 1 }]);
+        for position in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[position] ^= 0x01;
+            fs::write(folder.path().join(NAME), &damaged).unwrap();
+            let last = Journal::open(folder.path()).unwrap().last;
+            assert!(last.is_none() || last == Some(entry(Mark::Watch { starts: 1 })), "byte {position}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The files of one product: two slots, `current`, and the confirmed version.
+//!
+//! ```text
+//! products/bcd/slots/a/bcd        the binary, mode 0555
+//! products/bcd/slots/a/slot.json  what it is; written last, so a described slot is whole
+//! products/bcd/current            → slots/a, swapped by rename (case I5)
+//! products/bcd/confirmed.json     the last confirmed slot, its version, and with that the floor
+//! ```
+//!
+//! Blocking calls; what may be overwritten and when is decided in `machine`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::text::Product;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::Digest as _;
+
+use super::durable::{make_folder, remove_file, replace, sync_folder};
+use super::machine::{Confirmed, Contents, Described, Slot};
+
+const DESCRIPTION: &str = "slot.json";
+const CONFIRMED: &str = "confirmed.json";
+const CURRENT: &str = "current";
+const NEXT: &str = ".current.new";
+const INCOMING: &str = ".incoming";
+/// Read and hashed at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Largest description that is read: they have about 400 bytes.
+const DESCRIPTION_BYTES: u64 = 16 * 1024;
+
+/// The files of one product.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    folder: PathBuf,
+    product: Product,
+}
+
+/// A file of ours, with its form's number.
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    spec: u8,
+    #[serde(flatten)]
+    content: T,
+}
+
+/// Why a slot was not filled.
+#[derive(Debug, thiserror::Error)]
+pub enum FillError {
+    /// The artifact cannot be read.
+    #[error("cannot read the artifact: {0}")]
+    Source(io::Error),
+    /// The slot cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Slot {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Too little free space.
+    #[error("{need} bytes are needed and {free} are free beyond the {keep_free} that must stay so")]
+    Space {
+        /// Needed.
+        need: u64,
+        /// Free, less what must stay free.
+        free: u64,
+        /// Must stay free.
+        keep_free: u64,
+    },
+    /// The copy is not what the manifest names.
+    #[error("{0}")]
+    Content(#[from] Mismatch),
+}
+
+/// A file is not what the manifest names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Other length.
+    #[error("the file has {found} bytes instead of {signed}")]
+    Size {
+        /// Signed.
+        signed: u64,
+        /// Found, as far as it was read.
+        found: u64,
+    },
+    /// Other digest.
+    #[error("the file's digest is {found} instead of {signed}")]
+    Digest {
+        /// Signed.
+        signed: Digest,
+        /// Found.
+        found: Digest,
+    },
+    /// The name leads to another file than the one that was checked.
+    #[error("the file was exchanged while it was checked")]
+    Exchanged,
+}
+
+impl Slots {
+    /// The files of `product` in `folder`, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(folder: &Path, product: Product) -> io::Result<Self> {
+        make_folder(&folder.join("slots"))?;
+        Ok(Self { folder: folder.to_owned(), product })
+    }
+
+    /// The product's folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder of a slot.
+    #[must_use]
+    pub fn slot_folder(&self, slot: Slot) -> PathBuf {
+        self.folder.join("slots").join(slot.name())
+    }
+
+    /// The binary of a slot, there or not.
+    #[must_use]
+    pub fn binary(&self, slot: Slot) -> PathBuf {
+        self.slot_folder(slot).join(self.product.as_str())
+    }
+
+    /// Where `current` leads; `None` when it is missing or leads elsewhere.
+    #[must_use]
+    pub fn current(&self) -> Option<Slot> {
+        let target = fs::read_link(self.folder.join(CURRENT)).ok()?;
+        [Slot::A, Slot::B].into_iter().find(|slot| target == Path::new("slots").join(slot.name()))
+    }
+
+    /// What a slot says of itself; `None` when it is empty, half filled, or its description is damaged.
+    #[must_use]
+    pub fn described(&self, slot: Slot) -> Option<Described> {
+        let described: Described = read(&self.slot_folder(slot).join(DESCRIPTION))?;
+        self.binary(slot).is_file().then_some(described)
+    }
+
+    /// The last confirmed version.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<Confirmed> {
+        read(&self.folder.join(CONFIRMED))
+    }
+
+    /// Takes a slot's description away, durably, and then all else in it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn empty(&self, slot: Slot) -> io::Result<()> {
+        let folder = self.slot_folder(slot);
+        if !folder.exists() {
+            return Ok(());
+        }
+        remove_file(&folder.join(DESCRIPTION))?;
+        sync_folder(&folder)?;
+        fs::remove_dir_all(&folder)?;
+        sync_folder(&self.folder.join("slots"))
+    }
+
+    /// Copies `source` into an empty slot, checks the copy, makes it durable, and describes it last.
+    ///
+    /// # Errors
+    /// [`FillError`]; the slot then has no description.
+    pub fn fill(&self, slot: Slot, described: &Described, source: impl Read, keep_free_bytes: u64) -> Result<(), FillError> {
+        let folder = self.slot_folder(slot);
+        let cannot = |path: &Path| {
+            let path = path.to_owned();
+            move |source| FillError::Slot { path, source }
+        };
+        self.preflight(described.contents.size_bytes, keep_free_bytes)?;
+        make_folder(&folder).map_err(cannot(&folder))?;
+        let incoming = folder.join(INCOMING);
+        remove_file(&incoming).map_err(cannot(&incoming))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&incoming).map_err(cannot(&incoming))?;
+        let found = copy(source, &mut file, described.contents.size_bytes, &incoming)?;
+        matches(&described.contents, found)?;
+        let binary = self.binary(slot);
+        file.set_permissions(fs::Permissions::from_mode(0o555))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&incoming, &binary))
+            .and_then(|()| sync_folder(&folder))
+            .map_err(cannot(&binary))?;
+        self.describe(slot, described).map_err(cannot(&folder.join(DESCRIPTION)))
+    }
+
+    fn preflight(&self, need: u64, keep_free: u64) -> Result<(), FillError> {
+        let free = free_bytes(&self.folder)
+            .map_err(|source| FillError::Slot { path: self.folder.clone(), source })?
+            .saturating_sub(keep_free);
+        if free < need { Err(FillError::Space { need, free, keep_free }) } else { Ok(()) }
+    }
+
+    /// Writes a slot's description.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn describe(&self, slot: Slot, described: &Described) -> io::Result<()> {
+        write(&self.slot_folder(slot), DESCRIPTION, described)
+    }
+
+    /// Checks size and digest of a slot's file on one open descriptor, and that its name still leads to it.
+    ///
+    /// # Errors
+    /// `InvalidData` with a [`Mismatch`] inside; otherwise what the file system says.
+    pub fn verify(&self, slot: Slot, contents: &Contents) -> io::Result<()> {
+        let path = self.binary(slot);
+        let file = File::open(&path)?;
+        let wrong = |mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch);
+        let found = hash(&file, contents.size_bytes)?;
+        matches(contents, found).map_err(wrong)?;
+        let (checked, named) = (file.metadata()?, fs::symlink_metadata(&path)?);
+        if (checked.dev(), checked.ino()) != (named.dev(), named.ino()) {
+            return Err(wrong(Mismatch::Exchanged));
+        }
+        Ok(())
+    }
+
+    /// Swaps `current`; `None` removes it. At every instant it leads to the old slot or the new one (case I5).
+    ///
+    /// # Errors
+    /// What the file system says; `current` is then as it was.
+    pub fn point(&self, slot: Option<Slot>) -> io::Result<()> {
+        let current = self.folder.join(CURRENT);
+        match slot {
+            Some(slot) => {
+                let next = self.folder.join(NEXT);
+                remove_file(&next)?;
+                symlink(Path::new("slots").join(slot.name()), &next)?;
+                fs::rename(&next, &current)?;
+            }
+            None => remove_file(&current)?,
+        }
+        sync_folder(&self.folder)
+    }
+
+    /// Makes a slot the confirmed one and its sequence the floor, in one atomic write.
+    ///
+    /// # Errors
+    /// What the file system says; the confirmed version is then the old one.
+    pub fn bless(&self, confirmed: &Confirmed) -> io::Result<()> {
+        write(&self.folder, CONFIRMED, confirmed)
+    }
+}
+
+/// Bytes that an unprivileged process may still write on the file system of `folder`.
+///
+/// # Errors
+/// When the file system cannot be asked.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    let parsed = file
+        .take(DESCRIPTION_BYTES)
+        .read_to_string(&mut text)
+        .and_then(|_| serde_json::from_str::<Versioned<T>>(&text).map_err(io::Error::from));
+    match parsed {
+        Ok(Versioned { spec: 1, content }) => Some(content),
+        Ok(Versioned { spec, .. }) => {
+            tracing::warn!(path = %path.display(), spec, "a file of a newer agent is not understood");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a damaged file is ignored");
+            None
+        }
+    }
+}
+
+fn write<T: Serialize>(folder: &Path, name: &str, content: &T) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(&Versioned { spec: 1, content }).map_err(io::Error::from)?;
+    replace(folder, name, &text)
+}
+
+/// Copies at most one byte more than `size_bytes`, so that a longer file is noticed and not written out.
+fn copy(source: impl Read, target: &mut File, size_bytes: u64, path: &Path) -> Result<(u64, Digest), FillError> {
+    let mut source = source.take(size_bytes.saturating_add(1));
+    let mut sha256 = sha2::Sha256::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut length: u64 = 0;
+    loop {
+        let read = match source.read(&mut buffer) {
+            Ok(0) => return Ok((length, Digest(sha256.finalize().into()))),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(FillError::Source(error)),
+        };
+        let chunk = buffer.get(..read).unwrap_or_default();
+        sha256.update(chunk);
+        target.write_all(chunk).map_err(|source| FillError::Slot { path: path.to_owned(), source })?;
+        length = length.saturating_add(chunk.len() as u64);
+    }
+}
+
+fn hash(file: &File, size_bytes: u64) -> io::Result<(u64, Digest)> {
+    let mut file = file.take(size_bytes.saturating_add(1));
+    let mut sha256 = sha2::Sha256::new();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut length: u64 = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok((length, Digest(sha256.finalize().into()))),
+            Ok(read) => {
+                sha256.update(buffer.get(..read).unwrap_or_default());
+                length = length.saturating_add(read as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn matches(contents: &Contents, (length, digest): (u64, Digest)) -> Result<(), Mismatch> {
+    if length != contents.size_bytes {
+        return Err(Mismatch::Size { signed: contents.size_bytes, found: length });
+    }
+    if digest != contents.sha256 {
+        return Err(Mismatch::Digest { signed: contents.sha256, found: digest });
+    }
+    Ok(())
+}
