@@ -194,11 +194,23 @@ impl Devices {
     }
 }
 
+/// Keeps other agents away from a folder.
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a child of another thread, between its fork and its exec, still has it.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::debug!(%error, "a folder's lock ends only with its file");
+        }
+    }
+}
+
 /// Locks a product's folder for this process; `None` when another holds it.
-fn lock(folder: &Path) -> io::Result<Option<File>> {
+fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Lock(file))),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),
         Err(std::fs::TryLockError::Error(error)) => Err(error),
     }
@@ -209,7 +221,7 @@ struct Task {
     disk: Arc<Disk>,
     reports: mpsc::Sender<(Product, Report)>,
     stopping: watch::Receiver<bool>,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The executor is with the step that runs, or at rest.

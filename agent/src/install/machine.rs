@@ -232,13 +232,17 @@ impl Found {
             .map(Contents::running)
     }
 
-    /// The release that waits in the idle slot.
+    /// The release that waits in the idle slot; not the old version that an upgrade left there.
     #[must_use]
     pub fn staged(&self) -> Option<&Contents> {
         if self.open().is_some() {
             return None;
         }
-        self.described(self.idle()).filter(|slot| slot.state == SlotState::Staged).map(|slot| &slot.contents)
+        let left_behind = |contents: &Contents| {
+            self.confirmed.as_ref().is_some_and(|confirmed| contents.sequence <= confirmed.contents.sequence)
+        };
+        let slot = self.described(self.idle()).filter(|slot| slot.state == SlotState::Staged)?;
+        (!left_behind(&slot.contents)).then_some(&slot.contents)
     }
 }
 

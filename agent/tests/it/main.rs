@@ -1,4 +1,13 @@
 //! Integration tests of the agent: one binary, one module per subject.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
 
 mod blobs;
+mod config;
+mod crash;
+mod device;
+mod effects;
+mod health;
+mod identity;
+mod local_api;
 mod store;
+mod workshop;

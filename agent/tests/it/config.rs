@@ -1,0 +1,115 @@
+//! The configuration file: what is read, and what is said when it cannot be.
+
+use std::path::Path;
+use std::time::Duration;
+
+use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, LogFormat};
+use groundswell_core::text::Product;
+
+const FLEET: &str = "sha256/0000000000000000000000000000000000000000000000000000000000000000";
+
+fn least() -> String {
+    format!("data-dir = \"data\"\nfleet = \"{FLEET}\"\nkey-file = \"node.key\"\n")
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("/etc/groundswell/agent.toml"), text)
+}
+
+fn refusal(text: &str) -> String {
+    parse(text).expect_err("this must not be taken").to_string()
+}
+
+#[test]
+fn the_documented_default_is_valid_and_says_the_defaults() {
+    let documented = parse(Config::documented_default()).unwrap();
+    let implied = parse(&format!("{}[product.bcd]\nactivator = {{ type = \"supervise\" }}\n", least())).unwrap();
+    assert_eq!(documented.listen, implied.listen);
+    assert_eq!(documented.bootstrap, implied.bootstrap);
+    assert_eq!((documented.mdns, documented.lean), (implied.mdns, implied.lean));
+    assert_eq!((documented.log_format, &documented.log_filter), (implied.log_format, &implied.log_filter));
+    assert_eq!(documented.limits, implied.limits);
+    let product = Product::new("bcd").unwrap();
+    let (documented, implied) = (&documented.products[&product], &implied.products[&product]);
+    assert_eq!(documented.activator, implied.activator);
+    assert_eq!(documented.trial_starts, implied.trial_starts);
+    assert_eq!((&documented.inhibit, documented.observe_only), (&implied.inhibit, implied.observe_only));
+    let numbers = |health: &groundswell_agent::config::HealthConfig| {
+        (health.interval, health.timeout, health.healthy_after, health.unhealthy_after)
+    };
+    assert_eq!(numbers(&documented.health), numbers(&implied.health));
+    assert!(matches!(&documented.health.check, HealthCheck::Http(target) if target.port == 8080 && target.path == "/health"));
+    assert_eq!(implied.health.check, HealthCheck::Process);
+}
+
+#[test]
+fn relative_paths_lead_from_the_folder_of_the_file() {
+    let config = parse(&format!("documents = [\"fleet.json\", \"/srv/fleet.json\"]\n{}", least())).unwrap();
+    assert_eq!(config.data_dir, Path::new("/etc/groundswell/data"));
+    assert_eq!(config.documents, [Path::new("/etc/groundswell/fleet.json"), Path::new("/srv/fleet.json")]);
+    assert_eq!(config.socket, Path::new("/etc/groundswell/data/agent.sock"));
+    assert_eq!(config.log_format, LogFormat::Text);
+}
+
+#[test]
+fn m5_an_unknown_key_is_told_with_file_line_and_nearest_key() {
+    assert_eq!(
+        refusal(&format!("{}bootstraps = []\n", least())),
+        "/etc/groundswell/agent.toml:4: unknown key `bootstraps`; did you mean `bootstrap`?"
+    );
+    let nested = format!(
+        "{}[product.bcd]\n[product.bcd.activator]\ntype = \"supervise\"\n[product.bcd.health]\ntype = \"http\"\nurl = \"http://127.0.0.1/\"\nintervall = \"5s\"\n",
+        least()
+    );
+    assert_eq!(refusal(&nested), "/etc/groundswell/agent.toml:10: unknown key `intervall`; did you mean `interval`?");
+    let inline = format!("{}[product.bcd]\nactivator = {{ type = \"supervise\", enviroment = {{}} }}\n", least());
+    assert!(refusal(&inline).starts_with("/etc/groundswell/agent.toml:5: unknown key `enviroment`"), "{}", refusal(&inline));
+    let log = format!("{}[log]\nformatt = \"json\"\n", least());
+    assert_eq!(refusal(&log), "/etc/groundswell/agent.toml:5: unknown key `formatt`; did you mean `format`?");
+}
+
+#[test]
+fn missing_keys_bad_values_and_bad_toml_name_the_line() {
+    assert!(refusal("data-dir = \"x\"\n").contains("missing field `fleet`"));
+    assert!(refusal(&least().replace("sha256/", "md5/")).contains("/etc/groundswell/agent.toml:2: "));
+    assert!(refusal(&format!("{}mdns = maybe\n", least())).contains("/etc/groundswell/agent.toml:4: "));
+    let period = format!("{}[product.bcd]\nactivator = {{ type = \"supervise\", stop-timeout = \"soon\" }}\n", least());
+    let told = refusal(&period);
+    assert!(told.contains("agent.toml:5: ") && told.contains("is not a length of time"), "{told}");
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_told_by_name() {
+    let product =
+        |activator: &str, health: &str| refusal(&format!("{}[product.bcd]\nactivator = {{ {activator} }}\n{health}", least()));
+    let told = product("type = \"command\", run = [\"x\"]", "");
+    assert!(told.contains("product.bcd.health: is missing"), "{told}");
+    let told = product("type = \"command\", run = [\"x\"], restart = {}", "");
+    assert!(told.contains("product.bcd.activator.restart: belongs to type = \"supervise\""), "{told}");
+    let told = product("type = \"command\"", "health = { type = \"command\", run = [\"true\"] }");
+    assert!(told.contains("product.bcd.activator.run: is missing"), "{told}");
+    let told = product("type = \"supervise\"", "health = { type = \"http\", url = \"https://127.0.0.1/\" }");
+    assert!(told.contains("product.bcd.health.url: ") && told.contains("plain http only"), "{told}");
+    let told = product("type = \"supervise\"", "health = { type = \"process\", healthy-after = 0 }");
+    assert!(told.contains("product.bcd.health.healthy-after: must be at least 1"), "{told}");
+}
+
+#[test]
+fn a_missing_file_says_how_to_get_one() {
+    let told = Config::load(Path::new("/nowhere/agent.toml")).expect_err("no such file").to_string();
+    assert!(told.contains("/nowhere/agent.toml") && told.contains("swell agent --print-config"), "{told}");
+}
+
+#[test]
+fn a_command_product_is_read() {
+    let text = format!(
+        "{}[product.bcd]\ninhibit = [\"hold\"]\nversion-lock = \"1.4\"\nactivator = {{ type = \"command\", run = [\"systemctl\", \"restart\", \"bcd\"], timeout = \"2m\" }}\nhealth = {{ type = \"command\", run = [\"systemctl\", \"is-active\", \"bcd\"], interval = \"1s\" }}\n",
+        least()
+    );
+    let config = parse(&text).unwrap();
+    let product = config.products.values().next().unwrap();
+    assert!(matches!(&product.activator, Activator::Command(command) if command.timeout == Duration::from_secs(120)));
+    assert_eq!(product.health.interval, Duration::from_secs(1));
+    assert_eq!(product.inhibit, [Path::new("/etc/groundswell/hold")]);
+    assert_eq!(product.version_lock.as_deref(), Some("1.4"));
+}

@@ -1,0 +1,81 @@
+//! HTTP probes against a small server, and against places where there is none.
+
+use std::time::Duration;
+
+use groundswell_agent::config::HttpTarget;
+use groundswell_agent::health::Verdict;
+use groundswell_agent::health::http::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The verdict on a server that answers with `answer`.
+async fn verdict_on(answer: &'static str) -> Verdict {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        let read = stream.read(&mut request).await.unwrap();
+        assert!(request[..read].starts_with(b"GET /health?deep=1 HTTP/1.1\r\n"));
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    };
+    let target = HttpTarget::parse(&format!("http://127.0.0.1:{port}/health?deep=1")).unwrap();
+    tokio::join!(get(&target, LIMIT), serve).0
+}
+
+#[tokio::test]
+async fn success_and_redirection_pass() {
+    assert_eq!(verdict_on("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await, Verdict::Pass);
+    assert_eq!(verdict_on("HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n").await, Verdict::Pass);
+}
+
+#[tokio::test]
+async fn an_error_fails_with_the_beginning_of_its_body() {
+    let verdict = verdict_on("HTTP/1.1 500 Oops\r\ncontent-length: 11\r\n\r\ndb is gone\n").await;
+    assert!(matches!(&verdict, Verdict::Fail(why) if why.ends_with("answers 500: db is gone")), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn i6_429_decides_nothing() {
+    let verdict = verdict_on("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(matches!(verdict, Verdict::Unclear(_)), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_http_fails() {
+    let verdict = verdict_on("SSH-2.0-OpenSSH_9.9\r\n").await;
+    assert!(matches!(verdict, Verdict::Fail(_)), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn on_this_machine_a_refused_connection_and_silence_are_the_version_s_fault() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = HttpTarget::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let silent = get(&target, Duration::from_millis(100)).await;
+    assert!(matches!(&silent, Verdict::Fail(why) if why.contains("no answer within 100 ms")), "{silent:?}");
+    drop(listener);
+    let refused = get(&target, LIMIT).await;
+    assert!(matches!(&refused, Verdict::Fail(why) if why.contains("cannot connect")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn i6_elsewhere_they_may_be_the_network_s_alone() {
+    // 192.0.2.0/24 is set aside for documentation: nobody answers, or the network says so at once.
+    let target = HttpTarget::parse("http://192.0.2.1:9/").unwrap();
+    let verdict = get(&target, Duration::from_millis(200)).await;
+    assert!(matches!(&verdict, Verdict::Unclear(why) if why.contains("not on this machine")), "{verdict:?}");
+    let nowhere = HttpTarget::parse("http://health.invalid/").unwrap();
+    let verdict = get(&nowhere, LIMIT).await;
+    assert!(matches!(verdict, Verdict::Unclear(_)), "{verdict:?}");
+}
+
+#[test]
+fn targets_are_plain_http_addresses() {
+    let target = HttpTarget::parse("http://[::1]:8080").unwrap();
+    assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 8080, "/"));
+    for bad in ["https://localhost/", "localhost:80", "http://user@host/", "ftp://x/", "http:///x", ""] {
+        assert!(HttpTarget::parse(bad).is_err(), "{bad}");
+    }
+}

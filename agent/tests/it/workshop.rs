@@ -1,0 +1,273 @@
+//! What the tests of the device share: releases made of small scripts, a source of artifacts, and patience.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_agent::config::{
+    Activator, CommandActivator, HealthCheck, HealthConfig, ProductConfig, RestartPolicy, Supervise,
+};
+use groundswell_agent::install::activate::Starter;
+use groundswell_agent::install::disk::Disk;
+use groundswell_agent::install::executor::Executor;
+use groundswell_agent::install::{ArtifactSource, Device, Settings};
+use groundswell_core::digest::{Digest, Hex32};
+use groundswell_core::documents::release::Artifact;
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::input::{Health, Recovered, Report};
+use groundswell_core::number::Sequence;
+use groundswell_core::record::{ClaimName, Stamp};
+use groundswell_core::text::{ArtifactName, Product, Reason, Version};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+/// Longer than anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Artifacts in a folder, by digest.
+pub(crate) struct Shelf(PathBuf);
+
+impl ArtifactSource for Shelf {
+    fn open(&self, sha256: &Digest) -> io::Result<File> {
+        File::open(self.0.join(sha256.hex().to_string()))
+    }
+}
+
+/// A folder with a product, and releases to install.
+pub(crate) struct Workshop {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) config: ProductConfig,
+    pub(crate) keep_free_bytes: u64,
+}
+
+pub(crate) fn product() -> Product {
+    Product::new("bcd").unwrap()
+}
+
+pub(crate) fn claim() -> ClaimName {
+    ClaimName(Stamp { incarnation: 1, counter: 7 })
+}
+
+impl Workshop {
+    /// With an activator that runs `script` in a shell, and health that is a file named `healthy`.
+    pub(crate) fn with_command(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().display().to_string();
+        let shell = |script: &str| ["sh", "-c", &format!("cd {home} && {{ {script}\n}}")].map(str::to_owned).to_vec();
+        let command = CommandActivator {
+            run: shell(script),
+            stop: Some(shell("echo stop $GROUNDSWELL_VERSION >> started")),
+            timeout: Duration::from_secs(20),
+        };
+        let config = product_config(Activator::Command(command), HealthCheck::Command(shell("test -e healthy")));
+        Self::new(folder, config)
+    }
+
+    /// With an activator that writes down what it starts.
+    pub(crate) fn noting_starts() -> Self {
+        Self::with_command("echo start $GROUNDSWELL_VERSION >> started; $GROUNDSWELL_BINARY")
+    }
+
+    /// With supervised processes.
+    pub(crate) fn supervising() -> Self {
+        let supervise = Supervise {
+            run: vec!["{binary}".to_owned()],
+            env: BTreeMap::new(),
+            restart: RestartPolicy {
+                backoff: Duration::from_millis(10),
+                backoff_max: Duration::from_millis(50),
+                stable_after: Duration::from_secs(5),
+            },
+            stop_timeout: Duration::from_millis(500),
+            log_bytes: 1 << 16,
+        };
+        Self::new(tempfile::tempdir().unwrap(), product_config(Activator::Supervise(supervise), HealthCheck::Process))
+    }
+
+    fn new(folder: tempfile::TempDir, config: ProductConfig) -> Self {
+        fs::create_dir(folder.path().join("artifacts")).unwrap();
+        Self { folder, config, keep_free_bytes: 0 }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn product_folder(&self) -> PathBuf {
+        self.path("bcd")
+    }
+
+    /// Release number `sequence`, whose binary is a shell script.
+    pub(crate) fn release(&self, sequence: u64, script: &str) -> Install {
+        let bytes = format!("#!/bin/sh\n# release {sequence}\n{script}\n").into_bytes();
+        let sha256 = Digest::of(&bytes);
+        fs::write(self.path("artifacts").join(sha256.hex().to_string()), &bytes).unwrap();
+        Install {
+            release: Digest::of(format!("release {sequence}").as_bytes()),
+            version: Version::new(format!("{sequence}.0")).unwrap(),
+            sequence: Sequence::new(sequence).unwrap(),
+            artifact: Artifact {
+                name: ArtifactName::new("bcd-linux-amd64").unwrap(),
+                platform: None,
+                sha256: sha256.hex(),
+                size: bytes.len() as u64,
+                blake3: Hex32(*blake3::hash(&bytes).as_bytes()),
+            },
+        }
+    }
+
+    pub(crate) fn shelf(&self) -> Arc<dyn ArtifactSource> {
+        Arc::new(Shelf(self.path("artifacts")))
+    }
+
+    /// A device on this folder, and its first report.
+    pub(crate) async fn device(&self) -> (Bench, Recovered) {
+        let settings = Settings {
+            product: product(),
+            folder: self.product_folder(),
+            config: self.config.clone(),
+            keep_free_bytes: self.keep_free_bytes,
+            block_interval: Duration::from_millis(20),
+        };
+        let (sender, reports) = mpsc::channel(16);
+        let device = Device::start(settings, self.shelf(), sender).unwrap();
+        let mut bench = Bench { device, reports, seen: Vec::new(), health: None };
+        let Report::Recovered(recovered) = bench.next().await else { panic!("the first report is Recovered") };
+        (bench, recovered)
+    }
+
+    /// An executor without a task around it, as after a start of the agent; recovery has not run.
+    pub(crate) async fn executor(&self) -> Executor {
+        let disk = Disk::open(&self.product_folder(), product(), self.shelf(), self.keep_free_bytes).unwrap();
+        let starter = Starter::open(&self.config.activator, &self.product_folder()).await;
+        let (stop, stopping) = watch::channel(false);
+        // A sender that is gone means "stop": this one lives as long as the test.
+        std::mem::forget(stop);
+        Executor::new(product(), Arc::new(disk), starter, self.config.trial_starts, stopping)
+    }
+
+    /// The lines of a file that scripts write.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// The script that `current` leads to.
+    pub(crate) fn current_script(&self) -> Option<String> {
+        fs::read_to_string(self.product_folder().join("current").join("bcd")).ok()
+    }
+
+    pub(crate) fn touch(&self, name: &str) {
+        fs::write(self.path(name), "").unwrap();
+    }
+}
+
+fn product_config(activator: Activator, check: HealthCheck) -> ProductConfig {
+    ProductConfig {
+        activator,
+        health: HealthConfig {
+            check,
+            interval: Duration::from_millis(30),
+            timeout: Duration::from_secs(10),
+            healthy_after: 1,
+            unhealthy_after: 3,
+        },
+        inhibit: Vec::new(),
+        version_lock: None,
+        observe_only: false,
+        trial_starts: 3,
+    }
+}
+
+/// A running device and what it reported.
+pub(crate) struct Bench {
+    pub(crate) device: Device,
+    reports: mpsc::Receiver<(Product, Report)>,
+    seen: Vec<Report>,
+    /// The last health since something was activated or reverted.
+    health: Option<Health>,
+}
+
+impl Bench {
+    /// The next report.
+    pub(crate) async fn next(&mut self) -> Report {
+        let (_, report) = timeout(PATIENCE, self.reports.recv())
+            .await
+            .unwrap_or_else(|_| panic!("no further report; so far: {:#?}", self.seen))
+            .expect("the device runs");
+        self.seen.push(report.clone());
+        match &report {
+            Report::Health(health) => self.health = Some(health.clone()),
+            Report::Activated { .. } | Report::Reverted { .. } => self.health = None,
+            _ => {}
+        }
+        report
+    }
+
+    /// Reads reports until one is wanted.
+    pub(crate) async fn until<T>(&mut self, want: impl Fn(Report) -> Option<T>) -> T {
+        loop {
+            if let Some(wanted) = want(self.next().await) {
+                return wanted;
+            }
+        }
+    }
+
+    /// Waits until the health of what was started last is wanted.
+    pub(crate) async fn until_health(&mut self, want: impl Fn(&Health) -> bool) -> Health {
+        loop {
+            match &self.health {
+                Some(health) if want(health) => return health.clone(),
+                _ => self.next().await,
+            };
+        }
+    }
+
+    pub(crate) async fn stage(&mut self, install: &Install) -> Report {
+        self.device.step(Step::Stage { install: install.clone() }).unwrap();
+        self.until(|report| matches!(report, Report::Staged { .. } | Report::StageFailed { .. }).then_some(report)).await
+    }
+
+    pub(crate) async fn activate(&mut self, install: &Install) -> Report {
+        self.device.step(Step::Activate { install: install.clone(), claim: claim() }).unwrap();
+        self.until(|report| matches!(report, Report::Activated { .. } | Report::ActivateFailed { .. }).then_some(report)).await
+    }
+
+    pub(crate) async fn confirm(&mut self, install: &Install) -> Report {
+        self.device.step(Step::Confirm { release: install.release }).unwrap();
+        self.until(|report| matches!(report, Report::Confirmed { .. }).then_some(report)).await
+    }
+
+    pub(crate) async fn revert(&mut self, install: &Install) -> Report {
+        let reason = Reason::lossy("unhealthy");
+        self.device.step(Step::Revert { release: install.release, reason }).unwrap();
+        self.until(|report| matches!(report, Report::Reverted { .. } | Report::Confirmed { .. }).then_some(report)).await
+    }
+
+    /// Installs and confirms a release.
+    pub(crate) async fn install(&mut self, install: &Install) {
+        assert_eq!(self.stage(install).await, Report::Staged { release: install.release });
+        assert_eq!(self.activate(install).await, Report::Activated { release: install.release });
+        assert_eq!(self.confirm(install).await, Report::Confirmed { release: install.release });
+    }
+
+    pub(crate) async fn shutdown(self) {
+        drop(self.reports);
+        timeout(PATIENCE, self.device.shutdown()).await.expect("a device stops soon");
+    }
+}
+
+/// Waits until `path` has content: the only sign that a script has come so far.
+pub(crate) async fn content(path: &Path) -> String {
+    let look = async {
+        loop {
+            match fs::read_to_string(path) {
+                Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("{} does not appear", path.display()))
+}
