@@ -227,13 +227,20 @@ struct Task {
 /// The executor is with the step that runs, or at rest.
 enum Work {
     Rest(Box<Executor>),
-    Running(Pin<Box<dyn Future<Output = (Box<Executor>, Step, Outcome)> + Send>>),
+    Running(Pin<Box<dyn Future<Output = Box<Finished>> + Send>>),
+}
+
+/// A step that was executed.
+struct Finished {
+    executor: Box<Executor>,
+    step: Step,
+    outcome: Outcome,
 }
 
 enum Happened {
     Stop,
-    Step(Step),
-    Done(Box<Executor>, Step, Outcome),
+    Step(Box<Step>),
+    Done(Box<Finished>),
     Health(Changed),
     Tick,
 }
@@ -263,8 +270,8 @@ impl Task {
             let at_rest = matches!(work, Work::Rest(_));
             let happened = tokio::select! {
                 _ = stopping.wait_for(|stopping| *stopping) => Happened::Stop,
-                (executor, step, outcome) = finished(&mut work) => Happened::Done(executor, step, outcome),
-                step = steps.recv(), if at_rest => step.map_or(Happened::Stop, Happened::Step),
+                done = finished(&mut work) => Happened::Done(done),
+                step = steps.recv(), if at_rest => step.map_or(Happened::Stop, |step| Happened::Step(Box::new(step))),
                 Some(change) = changed.recv() => Happened::Health(change),
                 _ = ticks.tick() => Happened::Tick,
             };
@@ -277,9 +284,10 @@ impl Task {
                         watched = watched.saturating_add(1);
                         monitor.watch(Target { start: watched, launch: None });
                     }
-                    work = begin(work, step);
+                    work = begin(work, *step);
                 }
-                Happened::Done(executor, step, outcome) => {
+                Happened::Done(done) => {
+                    let Finished { executor, step, outcome } = *done;
                     match outcome {
                         Outcome::Report(report) => self.report(report).await,
                         Outcome::Again => again = Some(step.clone()),
@@ -311,7 +319,7 @@ impl Task {
         let executor = match work {
             Work::Rest(executor) => executor,
             // It stops at the end of its present operation.
-            Work::Running(running) => running.await.0,
+            Work::Running(running) => running.await.executor,
         };
         executor.shutdown().await;
     }
@@ -336,14 +344,14 @@ fn begin(work: Work, step: Step) -> Work {
     match work {
         Work::Rest(mut executor) => Work::Running(Box::pin(async move {
             let outcome = executor.execute(&step).await;
-            (executor, step, outcome)
+            Box::new(Finished { executor, step, outcome })
         })),
         running @ Work::Running(_) => running,
     }
 }
 
 /// Cancel safe: the running step goes on at the next call.
-async fn finished(work: &mut Work) -> (Box<Executor>, Step, Outcome) {
+async fn finished(work: &mut Work) -> Box<Finished> {
     match work {
         Work::Running(running) => running.await,
         Work::Rest(_) => std::future::pending().await,

@@ -43,7 +43,7 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 enum Order {
-    Run { launch: Launch, anew: bool, answer: oneshot::Sender<Result<(), Failure>> },
+    Run { launch: Box<Launch>, anew: bool, answer: oneshot::Sender<Result<(), Failure>> },
     Stop { answer: oneshot::Sender<()> },
 }
 
@@ -68,7 +68,7 @@ impl Supervisor {
     pub async fn run(&self, launch: Launch, anew: bool) -> Result<(), Failure> {
         let (answer, answered) = oneshot::channel();
         let gone = || Failure::broken("the supervisor's task is gone");
-        self.orders.send(Order::Run { launch, anew, answer }).await.map_err(|_| gone())?;
+        self.orders.send(Order::Run { launch: Box::new(launch), anew, answer }).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 
@@ -152,7 +152,7 @@ impl Keeper {
                     }
                     self.stop().await;
                     self.tail.clear();
-                    self.launch = Some(launch);
+                    self.launch = Some(*launch);
                     self.state.send_replace(ProcessState::default());
                     backoff = self.config.restart.backoff;
                     let started = self.spawn().await;
