@@ -9,8 +9,6 @@ use super::applies::Skip;
 use super::forgiveness::Forgiveness;
 use super::report::MemberReport;
 use super::wave::Place;
-use alloc::vec::Vec;
-
 use crate::documents::rollout::Rollout;
 use crate::node::view::Standing;
 use crate::record::ClaimName;

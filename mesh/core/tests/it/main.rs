@@ -5,6 +5,7 @@ mod documents_golden;
 mod documents_hostile;
 mod documents_rules;
 mod fixture;
+mod rollout;
 mod trust_certificates;
 mod trust_fleet;
 mod trust_releases;
