@@ -214,3 +214,77 @@ fn awake(nodes: impl Iterator<Item = (NodeId, bool)> + Clone) -> Vec<NodeId> {
     awake.sort_unstable();
     awake
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId([number; 32])
+    }
+
+    fn pool(name: &str) -> Pool {
+        Pool::new(name).unwrap()
+    }
+
+    fn seat(number: u8, name: &str, dormant: bool) -> Seat {
+        Seat { node: node(number), pool: pool(name), dormant }
+    }
+
+    fn map(policies: &[(&str, PoolPolicy)], seats: Vec<Seat>) -> PoolMap {
+        let policies = policies.iter().map(|(name, policy)| (pool(name), policy.clone())).collect();
+        PoolMap::new(Digest([1; 32]), 1, &[], 0, &policies, seats)
+    }
+
+    fn ppm(parts: u32) -> Ppm {
+        Ppm::new(parts).unwrap()
+    }
+
+    #[test]
+    fn w3_slots_are_exact_and_at_least_one() {
+        assert_eq!(slots(50, ppm(580_000)), 29);
+        assert_eq!(slots(39, ppm(50_000)), 1);
+        assert_eq!(slots(40, ppm(50_000)), 2);
+        assert_eq!(slots(40, Ppm::ZERO), 1);
+        assert_eq!(slots(40, Ppm::ALL), 40);
+        assert_eq!(slots(0, Ppm::ALL), 1);
+        assert_eq!(slots(usize::MAX, Ppm::ALL), u16::MAX);
+    }
+
+    #[test]
+    fn urgent_rollouts_have_the_ordinary_slots_and_those_up_to_the_urgent_budget() {
+        let policy = PoolPolicy { budget_ppm: ppm(200_000), urgent_budget_ppm: ppm(500_000), ..PoolPolicy::default() };
+        let map = map(&[("edge", policy)], (0..10).map(|number| seat(number, "edge", false)).collect());
+        let seats = map.pool(&pool("edge")).unwrap();
+        assert_eq!((seats.slots(false), seats.slots(true)), (2, 5));
+        assert!(map.wardens(&Slot { pool: pool("edge"), number: 4 }).is_some());
+        assert!(map.wardens(&Slot { pool: pool("edge"), number: 5 }).is_none());
+        assert!(map.wardens(&Slot { pool: pool("core"), number: 0 }).is_none());
+    }
+
+    #[test]
+    fn dormant_nodes_count_for_the_budget_and_are_no_wardens_while_others_are_awake() {
+        let half = PoolPolicy { budget_ppm: ppm(500_000), ..PoolPolicy::default() };
+        let some: Vec<Seat> = (0..8).map(|number| seat(number, "edge", number >= 4)).collect();
+        let some = map(&[("edge", half.clone())], some);
+        assert_eq!(some.pool(&pool("edge")).unwrap().slots(false), 4);
+        let wardens = some.wardens(&Slot { pool: pool("edge"), number: 0 }).unwrap();
+        assert_eq!(wardens.nodes, (0..4).map(node).collect::<Vec<_>>());
+        let all = map(&[("edge", half)], (0..8).map(|number| seat(number, "edge", true)).collect());
+        assert_eq!(all.wardens(&Slot { pool: pool("edge"), number: 0 }).unwrap().nodes.len(), 7);
+    }
+
+    #[test]
+    fn wardens_come_from_the_pool_or_from_the_whole_fleet_as_its_policy_says() {
+        let fleet = PoolPolicy { wardens: roster::Wardens::Fleet, ..PoolPolicy::default() };
+        let mut seats: Vec<Seat> = (0..20).map(|number| seat(number, "core", false)).collect();
+        seats.extend([seat(100, "site", false), seat(101, "lone", false)]);
+        let map = map(&[("site", fleet)], seats);
+        let site = map.wardens(&Slot { pool: pool("site"), number: 0 }).unwrap();
+        assert_eq!((site.nodes.len(), site.quorum), (9, 6));
+        let lone = map.wardens(&Slot { pool: pool("lone"), number: 0 }).unwrap();
+        assert_eq!((lone.nodes.as_slice(), lone.quorum), ([node(101)].as_slice(), 1), "case D42");
+        assert_eq!(map.pool_of(&node(100)), Some(&pool("site")));
+        assert_eq!(map.pool_of(&node(102)), None);
+    }
+}

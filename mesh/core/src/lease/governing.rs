@@ -134,3 +134,126 @@ impl<'a> Rosters<'a> {
         self.maps.iter().rev().copied().find(|map| self.opens(map, pool) && governs(map)).or_else(own)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+    use crate::lease::budget::Seat;
+    use crate::lease::sight::Gone;
+    use crate::record::grants::Grants;
+    use crate::record::status::Status;
+    use crate::record::{ClaimName, Stamp};
+
+    #[derive(Default)]
+    struct Declared(BTreeMap<NodeId, Grants>);
+
+    impl Sight for Declared {
+        fn status(&self, _: &NodeId) -> Option<(Stamp, &Status)> {
+            None
+        }
+        fn grants(&self, node: &NodeId) -> Option<&Grants> {
+            self.0.get(node)
+        }
+        fn is_convicted(&self, _: &NodeId) -> bool {
+            false
+        }
+        fn gone(&self, _: &NodeId) -> Option<Gone> {
+            None
+        }
+        fn written_off(&self, _: &NodeId) -> Option<ClaimName> {
+            None
+        }
+        fn unheard_ms(&self, _: &NodeId) -> Option<u64> {
+            None
+        }
+    }
+
+    fn digest(number: u8) -> Digest {
+        Digest([number; 32])
+    }
+
+    fn node(number: u8) -> NodeId {
+        NodeId([number; 32])
+    }
+
+    fn pool(name: &str) -> Pool {
+        Pool::new(name).unwrap()
+    }
+
+    /// Roster `digest` of `version` with nodes 1–4 in `edge`, and `extra` in `core`.
+    fn map(roster: u8, version: u64, previous: &[u8], settled: u64, extra: &[u8]) -> PoolMap {
+        let seat = |number: u8, name: &str| Seat { node: node(number), pool: pool(name), dormant: false };
+        let seats = (1..=4).map(|number| seat(number, "edge")).chain(extra.iter().map(|number| seat(*number, "core")));
+        let previous: Vec<Digest> = previous.iter().map(|number| digest(*number)).collect();
+        PoolMap::new(digest(roster), version, &previous, settled, &BTreeMap::new(), seats)
+    }
+
+    #[test]
+    fn a_warden_declares_its_first_roster_and_holds_against_a_newer_one() {
+        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
+        let both = Rosters::new([&v2, &v1]);
+        assert_eq!(Rosters::default().declaration(&node(1), None), Err(RosterHold::Missing));
+        assert_eq!(Rosters::new([&v1]).declaration(&node(1), None), Ok(Some(digest(1))));
+        assert_eq!(Rosters::new([&v1]).declaration(&node(1), Some(digest(1))), Ok(None));
+        let change = Err(RosterHold::Change { declared: 1, newest: 2 });
+        assert_eq!(both.declaration(&node(1), Some(digest(1))), change, "roster-change");
+        let unknown = Err(RosterHold::Change { declared: 0, newest: 1 });
+        assert_eq!(Rosters::new([&v1]).declaration(&node(1), Some(digest(7))), unknown);
+    }
+
+    #[test]
+    fn a_warden_that_comes_late_declares_the_roster_under_which_its_pool_began() {
+        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
+        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(2), None), Ok(Some(digest(1))));
+        // Without the forerunner nobody can know what was promised under it.
+        let change = Err(RosterHold::Change { declared: 0, newest: 2 });
+        assert_eq!(Rosters::new([&v2]).declaration(&node(2), None), change);
+        // The pool core began with version 2.
+        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(9), None), Ok(Some(digest(2))));
+        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(200), None), Ok(None), "not listed: no warden");
+    }
+
+    #[test]
+    fn d4_of_rival_rosters_none_is_newly_declared() {
+        let (a, b) = (map(1, 1, &[], 0, &[]), map(2, 1, &[], 0, &[9]));
+        assert_eq!(Rosters::new([&a, &b]).declaration(&node(1), None), Err(RosterHold::Rivals { version: 1 }));
+        let v2 = map(3, 2, &[1, 2], 0, &[9]);
+        let all = Rosters::new([&a, &b, &v2]);
+        assert_eq!(all.declaration(&node(1), None), Err(RosterHold::Change { declared: 0, newest: 2 }));
+    }
+
+    #[test]
+    fn a_pool_opens_under_a_roster_only_where_no_forerunner_listed_it() {
+        let (v1, v2, v3) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[]), map(3, 3, &[2], 0, &[9]));
+        let all = Rosters::new([&v1, &v2, &v3]);
+        assert!(all.opens(&v1, &pool("edge")));
+        assert!(!all.opens(&v3, &pool("edge")));
+        assert!(all.opens(&v3, &pool("core")));
+        assert!(!Rosters::new([&v2, &v3]).opens(&v3, &pool("core")), "version 1 is not here");
+        let settled = map(3, 3, &[2], 2, &[9]);
+        assert!(Rosters::new([&v2, &settled]).opens(&settled, &pool("core")), "what is before version 2 is settled");
+        let settled = map(3, 3, &[2], 3, &[9]);
+        assert!(Rosters::new([&settled]).opens(&settled, &pool("edge")));
+    }
+
+    #[test]
+    fn a_holder_claims_under_the_roster_that_the_wardens_declared() {
+        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
+        let all = Rosters::new([&v1, &v2]);
+        let under = |sight: &Declared, own| all.to_claim_under(&pool("edge"), own, sight).map(PoolMap::roster);
+        let mut sight = Declared::default();
+        assert_eq!(under(&sight, None), None);
+        assert_eq!(under(&sight, Some(digest(1))), Some(digest(1)), "its own, while others have said nothing");
+        for number in 1..=3 {
+            sight.0.insert(node(number), Grants { declared: Some(digest(1)), promises: Vec::new() });
+        }
+        assert_eq!(under(&sight, None), Some(digest(1)), "a node that only the newer roster lists");
+        // Even a quorum that declares a roster which cannot open the pool yet does not move a holder.
+        for number in 1..=4 {
+            sight.0.insert(node(number), Grants { declared: Some(digest(2)), promises: Vec::new() });
+        }
+        assert_eq!(under(&sight, Some(digest(1))), Some(digest(1)));
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! Time asleep and time off do not count, so nobody is declared silent for the observer's own absence (cases D19,
 //! D43, M3). A mark is kept with the stamp of the record that set it: after a start, a record that differs from its
-//! mark counts as heard just now. Every error is on that side: it may count too little, never too much.
+//! mark counts as heard just now. So a crash makes it count too little, not too much, as long as either the record or
+//! its mark was durable; where neither was, only a sync can tell, and nothing is presumed before one (rule 1).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -188,4 +189,173 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<T> {
     let (version, encoded) = bytes.split_first()?;
     if *version == VERSION { postcard::from_bytes(encoded).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId([7; 32]);
+    const B: NodeId = NodeId([8; 32]);
+    const HOUR: u64 = 3_600_000;
+
+    fn stamp(counter: u64) -> Stamp {
+        Stamp { incarnation: 1, counter }
+    }
+
+    /// What lies on disk after everything taken so far.
+    #[derive(Default)]
+    struct Disk(BTreeMap<Part, Vec<u8>>);
+
+    impl Disk {
+        fn write(&mut self, saves: Vec<Save>) {
+            for save in saves {
+                match save.value {
+                    Some(value) => self.0.insert(save.part, value),
+                    None => self.0.remove(&save.part),
+                };
+            }
+        }
+        fn restart(&self, awake_ms: u64) -> Presence {
+            Presence::restore(awake_ms, self.0.clone())
+        }
+    }
+
+    #[test]
+    fn silence_counts_from_the_last_change_in_awake_time() {
+        let mut presence = Presence::new(5_000);
+        assert_eq!(presence.unheard_ms(&A), None);
+        presence.heard(A, stamp(1));
+        presence.tick(6_500);
+        assert_eq!(presence.unheard_ms(&A), Some(1_500));
+        presence.tick(6_000);
+        assert_eq!(presence.unheard_ms(&A), Some(1_500), "a clock that goes back adds nothing");
+        presence.heard(A, stamp(2));
+        assert_eq!(presence.unheard_ms(&A), Some(0));
+    }
+
+    #[test]
+    fn d43_a_day_asleep_is_not_a_day_of_silence() {
+        let mut presence = Presence::new(1_000);
+        presence.heard(A, stamp(1));
+        // The awake clock stood still for 24 h: the next input comes 20 ms of awake time later.
+        presence.tick(1_020);
+        assert_eq!(presence.unheard_ms(&A), Some(20));
+    }
+
+    #[test]
+    fn d19_silence_adds_up_over_nightly_reboots() {
+        let mut disk = Disk::default();
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        disk.write(presence.save_now(&A));
+        for _ in 0..5 {
+            // Eight hours up, then off for the night; the awake clock begins at 0 again.
+            presence.tick(8 * HOUR);
+            disk.write(presence.take_saves());
+            presence = disk.restart(0);
+            presence.known(A, stamp(1));
+        }
+        assert_eq!(presence.unheard_ms(&A), Some(40 * HOUR));
+    }
+
+    #[test]
+    fn m3_time_off_counts_for_nobody() {
+        let mut disk = Disk::default();
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        disk.write(presence.save_now(&A));
+        presence.tick(SAVE_COUNTER_EVERY_MS);
+        disk.write(presence.take_saves());
+        // Weeks later, with an awake clock that says anything.
+        let mut presence = disk.restart(77 * HOUR);
+        presence.known(A, stamp(1));
+        assert_eq!(presence.unheard_ms(&A), Some(SAVE_COUNTER_EVERY_MS));
+    }
+
+    #[test]
+    fn a_crash_loses_at_most_a_minute_and_never_adds_one() {
+        let mut disk = Disk::default();
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        disk.write(presence.save_now(&A));
+        presence.tick(HOUR + SAVE_COUNTER_EVERY_MS - 1);
+        disk.write(presence.take_saves());
+        presence.tick(HOUR + 2 * SAVE_COUNTER_EVERY_MS - 2);
+        assert!(presence.take_saves().is_empty(), "not due yet");
+        let mut presence = disk.restart(0);
+        presence.known(A, stamp(1));
+        assert_eq!(presence.unheard_ms(&A), Some(HOUR + SAVE_COUNTER_EVERY_MS - 1));
+    }
+
+    #[test]
+    fn after_a_start_a_record_that_differs_from_its_mark_counts_as_heard_now() {
+        let mut disk = Disk::default();
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        disk.write(presence.save_now(&A));
+        presence.tick(HOUR);
+        disk.write(presence.take_saves());
+        presence.heard(A, stamp(2));
+        let mut presence = disk.restart(0);
+        presence.known(A, stamp(2));
+        presence.known(B, Stamp::default());
+        assert_eq!(presence.unheard_ms(&A), Some(0), "the mark of record 2 was lost, the record was not");
+        assert_eq!(presence.unheard_ms(&B), Some(0));
+    }
+
+    #[test]
+    fn a_damaged_part_makes_its_nodes_count_as_heard_now() {
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        presence.tick(HOUR);
+        let mut saves: Vec<(Part, Vec<u8>)> =
+            presence.save_now(&A).into_iter().map(|save| (save.part, alloc::vec![9, 9])).collect();
+        saves.push((Part::UpTime, alloc::vec![VERSION]));
+        let mut presence = Presence::restore(0, saves);
+        assert_eq!((presence.up_ms(), presence.unheard_ms(&A)), (0, None));
+        presence.known(A, stamp(1));
+        assert_eq!(presence.unheard_ms(&A), Some(0));
+    }
+
+    #[test]
+    fn ten_thousand_changes_cost_at_most_256_writes_in_ten_minutes() {
+        let mut presence = Presence::new(0);
+        let mut writes = 0;
+        for round in 0..10_u64 {
+            for number in 0..1_000_u32 {
+                let mut id = [0; 32];
+                id[..4].copy_from_slice(&number.wrapping_mul(2_654_435_761).to_be_bytes());
+                presence.heard(NodeId(id), stamp(round));
+            }
+            presence.tick((round + 1) * SAVE_COUNTER_EVERY_MS);
+            writes += presence.take_saves().len();
+        }
+        assert!(writes <= 256 + 10, "{writes}");
+        assert_eq!(presence.save_due_in_ms(), SAVE_COUNTER_EVERY_MS);
+    }
+
+    #[test]
+    fn a_forgotten_node_leaves_the_disk_too() {
+        let mut disk = Disk::default();
+        let mut presence = Presence::new(0);
+        presence.heard(A, stamp(1));
+        disk.write(presence.save_now(&A));
+        presence.forget(&A);
+        presence.tick(SAVE_MARKS_EVERY_MS);
+        disk.write(presence.take_saves());
+        assert_eq!(disk.0.keys().copied().collect::<Vec<_>>(), [Part::UpTime]);
+    }
+
+    #[test]
+    fn the_durable_form_has_fixed_bytes() {
+        let mut presence = Presence::new(0);
+        presence.tick(300);
+        presence.heard(A, stamp(2));
+        let saves = presence.save_now(&A);
+        let mut expected = alloc::vec![VERSION, 1];
+        expected.extend([7; 32]);
+        expected.extend([1, 2, 0xac, 0x02]);
+        assert_eq!(saves, [Save { part: Part::Marks(7), value: Some(expected) }]);
+    }
 }

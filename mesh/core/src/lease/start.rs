@@ -74,6 +74,14 @@ impl fmt::Display for Withdraw {
     }
 }
 
+impl Withdraw {
+    /// Whether the next claim waits for a random pause: [`super::queue::Queue::lost`] (rule 6).
+    #[must_use]
+    pub fn pauses(self) -> bool {
+        matches!(self, Self::LostVote | Self::TooLate { .. })
+    }
+}
+
 /// What the caller knows beside records.
 #[derive(Clone, Copy, Debug)]
 pub struct StartFacts<'a> {
@@ -83,7 +91,7 @@ pub struct StartFacts<'a> {
     pub now: Now,
     /// `startWithin` of the pool, in milliseconds.
     pub start_within_ms: u64,
-    /// Whether something stops it: gate shut, paused, halted, aborted, expired, locally blocked.
+    /// Whether something stops it: gate shut, paused, halted, aborted, expired, locally blocked, convicted, or amnesia.
     pub stopped: bool,
     /// Whether a newer generation of the claim's rollout is running.
     pub older_generation: bool,
@@ -98,7 +106,7 @@ pub struct StartFacts<'a> {
 pub struct Votes {
     /// Wardens that granted this very claim.
     pub granted: Vec<NodeId>,
-    /// Wardens with a live promise to somebody else on the slot.
+    /// Wardens with a live promise to somebody else on the slot, and those whose grant cannot count.
     pub against: Vec<NodeId>,
     /// Wardens that have promised the slot to nobody, as far as is seen here.
     pub missing: Vec<NodeId>,
@@ -128,7 +136,7 @@ impl MadeAt {
 impl Votes {
     /// Counts the promises that the slot's wardens list.
     ///
-    /// A convicted warden's grant counts for nothing, but what it listed for others still stands in the way.
+    /// The grant of a convicted or departed warden counts for nothing, but what it listed for others stands in the way.
     /// A warden that lists a second live promise on the slot has granted none of them: after amnesia it is bound by all.
     #[must_use]
     pub fn count(claim: &SeenClaim, wardens: &Wardens, sight: &impl Sight) -> Self {
@@ -139,7 +147,7 @@ impl Votes {
             let on_slot = |promise: &&Promise| promise.pool == mine.pool && promise.slot == mine.slot;
             let granted = promises.contains(&mine);
             let others = promises.iter().filter(on_slot).any(|promise| *promise != mine && end_of(promise, sight).is_none());
-            if others || sight.is_convicted(warden) {
+            if others || sight.is_convicted(warden) || sight.gone(warden).is_some() {
                 votes.against.push(*warden);
             } else if granted {
                 votes.granted.push(*warden);

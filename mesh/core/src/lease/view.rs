@@ -77,10 +77,11 @@ struct Support {
 fn view(slot: Slot, seats: &PoolSeats, wardens: &Wardens, claims: &[SeenClaim], sight: &impl Sight) -> SlotView {
     let lost_after = seats.presume_lost_after_ms();
     let mut support: BTreeMap<(NodeId, ClaimName), Support> = BTreeMap::new();
+    // Wardens that cannot grant the slot to anybody new.
     let mut bound = 0;
     for warden in &wardens.nodes {
         let listed = sight.grants(warden).map(|grants| grants.promises.as_slice()).unwrap_or_default();
-        let mut binds = false;
+        let mut binds = sight.is_convicted(warden) || sight.gone(warden).is_some();
         for promise in listed.iter().filter(|promise| promise.pool == slot.pool && promise.slot == slot.number) {
             if ended(promise, lost_after, sight) {
                 continue;

@@ -96,7 +96,7 @@ pub enum Refusal {
     Convicted,
     /// The claim was forgiven or written off, or its node is gone.
     WrittenOff,
-    /// The claim is older than a start may take, by this warden's up time.
+    /// The claim is older than a start may take, or its holder presumed lost, by this warden's up time.
     Stale,
     /// The slot is promised to another claim.
     Promised,
@@ -198,7 +198,10 @@ impl Warden {
         if *version != VERSION {
             return Err(WardenError::Version(*version));
         }
-        let durable: Durable = postcard::from_bytes(encoded).map_err(|_| WardenError::Malformed)?;
+        let (durable, rest): (Durable, _) = postcard::take_from_bytes(encoded).map_err(|_| WardenError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(WardenError::Malformed);
+        }
         let promises = durable.promises.into_iter().collect();
         Ok(Self { declared: durable.declared, promises, amnesia: durable.amnesia })
     }
@@ -372,7 +375,12 @@ impl Warden {
             return Err(Refusal::WrittenOff);
         }
         let unheard = facts.sight.unheard_ms(&claim.holder);
-        if !claim.active && claim.holder != facts.me && unheard.is_some_and(|unheard| unheard > seats.start_within_ms()) {
+        // Whoever says `activating` may be in it until it is presumed lost; a mere claim is dead when it can start no more.
+        let dead = |unheard: u64| match claim.active {
+            true => seats.presume_lost_after_ms().is_some_and(|after| unheard >= after),
+            false => unheard > seats.start_within_ms(),
+        };
+        if claim.holder != facts.me && unheard.is_some_and(dead) {
             return Err(Refusal::Stale);
         }
         if let Some(left_ms) = self.amnesia_left_ms(facts.up_ms) {

@@ -82,3 +82,75 @@ fn score(slot: &Slot, node: &NodeId) -> [u8; 32] {
     hasher.update(&node.0);
     hasher.finalize().into()
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+    use crate::text::Pool;
+
+    fn slot(number: u16) -> Slot {
+        Slot { pool: Pool::new("edge").unwrap(), number }
+    }
+
+    fn nodes(count: u8) -> Vec<NodeId> {
+        (0..count).map(|number| NodeId([number; 32])).collect()
+    }
+
+    #[test]
+    fn the_table_at_each_of_its_edges() {
+        let row = |count| Quorum::of(count).map(|table| (table.wardens, table.quorum, table.may_lie));
+        assert_eq!(row(0), None);
+        assert_eq!([1, 2].map(row), [Some((1, 1, 0)); 2]);
+        assert_eq!(row(3), Some((3, 2, 0)));
+        assert_eq!([4, 5, 6].map(row), [Some((4, 3, 1)); 3]);
+        assert_eq!([7, 8].map(row), [Some((7, 5, 2)); 2]);
+        assert_eq!([9, 10, 10_000].map(row), [Some((9, 6, 2)); 3]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_two_quorums_share_more_wardens_than_may_lie(count in 1_u8..40, number in 0_u16..50, one in 0_u64.., two in 0_u64..) {
+            let wardens = Wardens::draw(&slot(number), &nodes(count));
+            // Any subset of quorum size: the wardens in an order that the seed gives.
+            let subset = |seed: u64| -> BTreeSet<NodeId> {
+                let mut shuffled = wardens.nodes.clone();
+                shuffled.sort_by_key(|node| *blake3::hash(&[&seed.to_be_bytes()[..], &node.0].concat()).as_bytes());
+                shuffled.into_iter().take(wardens.quorum).collect()
+            };
+            let shared = subset(one).intersection(&subset(two)).count();
+            proptest::prop_assert!(shared > wardens.may_lie, "{shared} shared, {} may lie", wardens.may_lie);
+            proptest::prop_assert!(2 * wardens.quorum > wardens.nodes.len() + wardens.may_lie, "the smallest share of any two");
+            proptest::prop_assert!(wardens.nodes.is_sorted() && wardens.nodes.iter().all(|node| wardens.contains(node)));
+        }
+
+        #[test]
+        fn a_newcomer_takes_at_most_one_seat(count in 9_u8..40, number in 0_u16..50) {
+            let before: BTreeSet<NodeId> = Wardens::draw(&slot(number), &nodes(count)).nodes.into_iter().collect();
+            let after: BTreeSet<NodeId> = Wardens::draw(&slot(number), &nodes(count + 1)).nodes.into_iter().collect();
+            proptest::prop_assert!(before.difference(&after).count() <= 1);
+        }
+    }
+
+    #[test]
+    fn slots_are_spread_over_the_nodes_and_the_choice_never_changes() {
+        let candidates = nodes(30);
+        let mut seats = alloc::collections::BTreeMap::new();
+        for number in 0..100 {
+            for node in Wardens::draw(&slot(number), &candidates).nodes {
+                *seats.entry(node).or_insert(0_u32) += 1;
+            }
+        }
+        assert!(seats.len() == 30 && seats.values().all(|seats| (10..=55).contains(seats)), "{seats:?}");
+        // Golden: every version of the agent must draw the same wardens.
+        let drawn: Vec<u8> = Wardens::draw(&slot(0), &candidates).nodes.iter().map(|node| node.0[0]).collect();
+        assert_eq!(drawn, [3, 5, 7, 10, 14, 17, 20, 21, 29]);
+    }
+
+    #[test]
+    fn without_candidates_nobody_can_promise() {
+        let none = Wardens::draw(&slot(0), &[]);
+        assert!(none.nodes.is_empty() && none.quorum > none.nodes.len());
+    }
+}

@@ -1,0 +1,10 @@
+//! Leases: the cases of the design and a random walk over a small world of holders and wardens.
+
+mod ending;
+mod granting;
+mod lasting;
+mod mesh;
+mod seeing;
+mod stage;
+mod starting;
+mod walk;
