@@ -122,24 +122,10 @@ pub enum Request {
     Rollouts(Reply<Vec<RolloutView>>),
     Leases(Reply<Vec<LeaseView>>),
     Peers(Reply<Vec<PeerView>>),
-    Explain {
-        product: Option<Product>,
-        reply: Reply<Vec<Explanation>>,
-    },
+    Explain { product: Option<Product>, reply: Reply<Vec<Explanation>> },
     Documents(Reply<Vec<DocumentView>>),
-    Document {
-        digest: Digest,
-        reply: Reply<Option<Vec<u8>>>,
-    },
-    Publish {
-        bytes: Vec<u8>,
-        reply: Reply<Result<Accepted, PublishError>>,
-    },
-    /// A blob was put into the blob store.
-    BlobStored {
-        sha256: Digest,
-        reply: Reply<()>,
-    },
+    Document { digest: Digest, reply: Reply<Option<Vec<u8>>> },
+    Publish { bytes: Vec<u8>, reply: Reply<Result<Accepted, PublishError>> },
 }
 
 /// A running node, as its local clients see it. Clones share it.
@@ -223,11 +209,5 @@ impl Handle {
     /// When it is refused, cannot be made durable, or the driver does not answer.
     pub async fn publish(&self, bytes: Vec<u8>) -> Result<Accepted, PublishError> {
         self.ask(|reply| Request::Publish { bytes, reply }).await?
-    }
-
-    /// Says that a blob is in the blob store now.
-    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
-    pub async fn blob_stored(&self, sha256: Digest) -> Result<(), Gone> {
-        self.ask(|reply| Request::BlobStored { sha256, reply }).await
     }
 }

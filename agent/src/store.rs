@@ -18,6 +18,9 @@ use std::sync::Mutex;
 /// One change: `None` removes the key.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
+/// A key with its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
 /// Bytes of a value in one sled entry. A sled leaf holds at most 17 entries and moves into a file of its own above
 /// 128 KiB; 17 pieces of this size stay well below.
 const PIECE_BYTES: usize = 4096;
@@ -216,7 +219,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when a value does not read back whole.
-    pub fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub fn load(&self) -> Result<Vec<Pair>, StoreError> {
         match &self.place {
             Place::Memory { values, .. } => Ok(lock(values).iter().map(|(key, value)| (key.clone(), value.clone())).collect()),
             Place::Disk(disk) => disk.load(),
@@ -300,9 +303,9 @@ impl Disk {
         self.witness.write_all_at(&commits.to_be_bytes(), 0)
     }
 
-    fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    fn load(&self) -> Result<Vec<Pair>, StoreError> {
         let damaged = |what: &str| StoreError::Damaged { folder: self.folder.clone(), what: what.to_owned() };
-        let mut values: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut values: Vec<Pair> = Vec::new();
         let mut counts = BTreeMap::new();
         guarded(&self.folder, || {
             for entry in self.database.scan_prefix([VALUE_PREFIX]) {

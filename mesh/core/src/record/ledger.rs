@@ -1,9 +1,10 @@
 //! The one map of the mesh: (node, kind) → that node's latest record, or the proof that it signed two under one stamp.
 //!
 //! Records merge by maximum of their stamps. Two different records under one stamp are a proof: it replaces the record,
-//! nothing replaces it but a lower pair, and it convicts the node (case D20). The order in which states meet does not
-//! matter: replicas that exchange entries end equal. What one replica cannot know is that a record which it has already
-//! replaced had a twin; whoever saw both hands it the proof, so a pair always travels as a pair.
+//! nothing replaces it but a lower pair, and it convicts the node (case D20). Replicas that exchange entries end equal,
+//! in whichever order they do. What a replica cannot know is that a record which it has already replaced had a twin;
+//! whoever saw both hands it the proof, so a pair always travels as a pair. A convict's other kind still merges by
+//! maximum, so that everybody ends with the same evidence; it counts only for what must be honoured whoever said it.
 //!
 //! Whether a node is a *member* is not decided here: the caller checks its certificate before it merges.
 //! What the records mean is decided in [`crate::rollout`] and [`crate::lease`].

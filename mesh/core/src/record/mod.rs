@@ -1,8 +1,10 @@
 //! What nodes say: one signed record per (node, kind), written by that node alone, merged by maximum.
 //!
 //! [`status`] and [`grants`] are the two bodies, [`signed`] their signed wire form,
-//! [`ledger`] the map that merges them and convicts equivocators, [`verdicts`] why a verdict never goes back.
+//! [`ledger`] the map that merges them and convicts equivocators, [`verdicts`] why a verdict never goes back,
+//! [`fit`] how a status stays small.
 
+pub mod fit;
 pub mod grants;
 pub mod ledger;
 pub mod signed;

@@ -17,6 +17,8 @@ use crate::node_id::NodeId;
 
 /// Version byte in front of every encoded record.
 pub const VERSION: u8 = 1;
+/// Most bytes of a signed record that are not its body: version, node, kind, stamp, the body's length, signature.
+pub(super) const HEAD_BYTES: usize = 1 + 32 + 1 + 20 + 3 + 64;
 const DOMAIN: &[u8] = b"groundswell.record.1\0";
 
 /// The body of a record.

@@ -15,10 +15,10 @@ mod sync;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use frame::Frame;
 pub use frame::FrameError;
+use frame::{Frame, Items};
 use inventory::Inventory;
-use push::{Outbox, Push, pick};
+use push::{Outbox, Push, Sifted, pick, sift};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use sync::{Session, Turn};
@@ -65,6 +65,15 @@ pub enum Heard {
     Synced(NodeId),
 }
 
+/// How many records and proofs a node has received since it started, for metrics: `records` per new one is the copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// In all, by push and by sync.
+    pub records: u64,
+    /// Of these, how many were here already.
+    pub duplicates: u64,
+}
+
 /// The dissemination of one node. Feed it with links, frames and time; send what it leaves in [`Spread::take_frames`].
 #[derive(Debug)]
 pub struct Spread {
@@ -81,6 +90,14 @@ pub struct Spread {
     periodic_at: Option<Time>,
     /// Keys that the last frame brought by sync: passed on as announcements only.
     quiet: BTreeSet<RecordKey>,
+    received: Received,
+}
+
+impl Received {
+    fn add(&mut self, sifted: &Sifted) {
+        self.records += sifted.records;
+        self.duplicates += sifted.duplicates;
+    }
 }
 
 impl Spread {
@@ -97,6 +114,7 @@ impl Spread {
             due: BTreeMap::new(),
             periodic_at: None,
             quiet: BTreeSet::new(),
+            received: Received::default(),
         }
     }
 
@@ -150,6 +168,12 @@ impl Spread {
         self.push.peers()
     }
 
+    /// What has been received so far.
+    #[must_use]
+    pub fn received(&self) -> Received {
+        self.received
+    }
+
     /// Takes one frame from a connected peer. Answers to it are in [`Spread::take_frames`] afterwards.
     ///
     /// # Errors
@@ -167,13 +191,20 @@ impl Spread {
             return Err(FrameError::NotConnected);
         }
         match Frame::decode(frame)? {
-            Frame::Records(items) => self.push.records(peer, items, false, ledger, &mut self.out),
-            Frame::Direct(items) => self.push.records(peer, items, true, ledger, &mut self.out),
+            Frame::Records(items) => self.pushed(peer, items, false, ledger),
+            Frame::Direct(items) => self.pushed(peer, items, true, ledger),
             Frame::Announce(held) => self.push.announced(now, peer, held, ledger).map(|()| Vec::new()),
             Frame::Graft(keys) => self.push.graft(now, &peer, keys).map(|()| Vec::new()),
             Frame::Prune => self.push.pruned(peer, &mut self.rng, &mut self.out).map(|()| Vec::new()),
             Frame::Sync(turn) => self.sync_turn(now, peer, turn, ledger, documents),
         }
+    }
+
+    fn pushed(&mut self, peer: NodeId, items: Items, directly: bool, ledger: &Ledger) -> Result<Vec<Heard>, FrameError> {
+        let sifted = sift(items, ledger)?;
+        self.received.add(&sifted);
+        self.push.received(peer, &sifted, directly, &mut self.out)?;
+        Ok(sifted.heard)
     }
 
     fn sync_turn(
@@ -197,7 +228,8 @@ impl Spread {
             return taken.map(|_| Vec::new());
         };
         self.out.extend(taken.answer.map(|frame| (peer, frame.encode())));
-        let mut heard = taken.heard;
+        self.received.add(&taken.sifted);
+        let mut heard = taken.sifted.heard;
         if taken.done {
             sessions.remove(&peer);
             self.due.remove(&peer);

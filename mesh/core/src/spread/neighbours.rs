@@ -23,10 +23,13 @@ pub const DIAL_MS: u64 = 10_000;
 const PAUSE_LEAST_MS: u64 = 1_000;
 /// … up to five minutes: a node that comes back is found soon, one that does not costs little.
 const PAUSE_MOST_MS: u64 = 300_000;
-/// A chosen member that failed this often in a row is replaced by another.
+/// A chosen member that was dialled more often than this in vain is replaced by another.
 const FAILURES_TO_REPLACE: u32 = 3;
 /// A link that held this long clears its target's failures.
 const HELD_MS: u64 = 60_000;
+
+/// While fewer than three members can be chosen, newly known ones are looked for this often.
+const LOOK_AGAIN_MS: u64 = 10_000;
 
 /// Connect to a member at one of these addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,12 +91,13 @@ impl Neighbours {
             connected: BTreeMap::new(),
             remembered: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            next_wakeup: None,
+            next_wakeup: Some(Time(0)),
         }
     }
 
     /// Replaces the roster's meeting addresses; at most [`MEET`] are used.
     pub fn set_meet(&mut self, meet: &[String]) {
+        self.next_wakeup = Some(Time(0));
         self.meet = meet.iter().take(MEET).filter(|address| plausible(address)).cloned().collect();
     }
 
@@ -108,6 +112,7 @@ impl Neighbours {
     /// The last link to a peer is gone.
     pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
         let Some((since, address)) = self.connected.remove(peer) else { return };
+        self.wake_by(now);
         if now.since_ms(since) >= HELD_MS {
             self.attempts.remove(&Target::Member(*peer));
             if let Some(address) = address {
@@ -136,13 +141,13 @@ impl Neighbours {
     }
 
     /// Whom to dial now. `members` are all valid members that are known, `seek` those that this node needs beside its
-    /// own three, e.g. wardens of its slot. Ask again after each change of a link, and at [`Neighbours::next_wakeup`].
+    /// own three, e.g. wardens of its slot. Ask again at [`Neighbours::next_wakeup`], and when `seek` changed.
     pub fn dials<'a>(&mut self, now: Time, members: impl IntoIterator<Item = Member<'a>>, seek: &BTreeSet<NodeId>) -> Vec<Dial> {
         let known = self.reachable(members);
         self.choose(&known);
         let mut room = PEERS.saturating_sub(self.connected.len());
         let mut dials = Vec::new();
-        self.next_wakeup = None;
+        self.next_wakeup = (self.chosen.len() < OWN_LINKS).then(|| now.after_ms(LOOK_AGAIN_MS));
         let wanted: BTreeSet<NodeId> = self.chosen.union(seek).copied().collect();
         for peer in wanted.into_iter().filter(|peer| !self.connected.contains_key(peer)).collect::<Vec<_>>() {
             if let Some(addresses) = known.get(&peer)
@@ -169,7 +174,7 @@ impl Neighbours {
         dials
     }
 
-    /// When [`Neighbours::dials`] may have more to say, if nothing else changes.
+    /// When [`Neighbours::dials`] may have more to say: at once after a link went down or addresses were given.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Time> {
         self.next_wakeup
@@ -192,7 +197,7 @@ impl Neighbours {
         known
     }
 
-    /// Keeps three chosen members: those that left or failed too often make room for others, the connected first.
+    /// Keeps three chosen members: those that left or failed too often make room for others.
     fn choose(&mut self, known: &BTreeMap<NodeId, Vec<String>>) {
         let failed = |peer: &NodeId| {
             self.attempts.get(&Target::Member(*peer)).is_some_and(|attempts| attempts.failures > FAILURES_TO_REPLACE)
@@ -216,6 +221,10 @@ impl Neighbours {
         }
     }
 
+    fn wake_by(&mut self, at: Time) {
+        self.next_wakeup = Some(self.next_wakeup.map_or(at, |known| known.min(at)));
+    }
+
     /// Whether `target` may be dialled now; notes the attempt, or when it may be.
     fn attempt(&mut self, now: Time, target: Target, room: &mut usize) -> bool {
         let attempts = self.attempts.entry(target).or_default();
@@ -229,7 +238,7 @@ impl Neighbours {
         }
         if *room > 0 || may {
             let at = attempts.next_at;
-            self.next_wakeup = Some(self.next_wakeup.map_or(at, |known| known.min(at)));
+            self.wake_by(at);
         }
         may
     }

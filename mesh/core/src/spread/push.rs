@@ -201,27 +201,18 @@ impl Push {
         }
     }
 
-    /// Records pushed by a peer. Those that are not here yet are handed up; too many that are make the link lazy,
-    /// unless they were sent `directly`.
-    pub(super) fn records(
-        &mut self,
-        peer: NodeId,
-        items: Items,
-        directly: bool,
-        ledger: &Ledger,
-        out: &mut Outbox,
-    ) -> Result<Vec<Heard>, FrameError> {
-        let sifted = sift(items, ledger)?;
+    /// Records were pushed by a peer. More that were here than new ones make the link lazy, unless sent `directly`.
+    pub(super) fn received(&mut self, peer: NodeId, sifted: &Sifted, directly: bool, out: &mut Outbox) -> Result<(), FrameError> {
         let eager = self.links.values().filter(|link| link.eager).count();
         let link = self.links.get_mut(&peer).ok_or(FrameError::NotConnected)?;
-        for held in sifted.held {
+        for held in &sifted.held {
             link.note_has(held.key, held.rank);
         }
-        if !directly && sifted.duplicates > sifted.heard.len() && link.eager && eager > 1 {
+        if !directly && sifted.duplicates > sifted.heard.len() as u64 && link.eager && eager > 1 {
             link.eager = false;
             out.push((peer, Frame::Prune.encode()));
         }
-        Ok(sifted.heard)
+        Ok(())
     }
 
     /// Announcements by a peer.
@@ -345,12 +336,16 @@ impl Push {
 pub(super) struct Sifted {
     pub(super) heard: Vec<Heard>,
     held: Vec<Held>,
-    duplicates: usize,
+    /// Records and proofs in all.
+    pub(super) records: u64,
+    /// Of these, how many are here already.
+    pub(super) duplicates: u64,
 }
 
 /// Splits what is new, or contradicts what is here, from what is known.
 pub(super) fn sift(items: Items, ledger: &Ledger) -> Result<Sifted, FrameError> {
-    let mut sifted = Sifted { heard: Vec::new(), held: Vec::new(), duplicates: 0 };
+    let records = (items.proofs.len() + items.records.len()) as u64;
+    let mut sifted = Sifted { heard: Vec::new(), held: Vec::new(), records, duplicates: 0 };
     sifted.heard.extend(items.documents.into_iter().map(Heard::Document));
     for (first, second) in items.proofs {
         let (key, _) = SignedRecord::peek(&first).map_err(|_| FrameError::Record)?;

@@ -19,10 +19,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::Documents;
 use super::frame::{Frame, FrameError, Items, PACKED_BYTES};
 use super::inventory::{self, DEEPEST, Fingerprint, Inventory, Item, half};
-use super::push::sift;
-use super::{Documents, Heard};
+use super::push::{Sifted, sift};
 use crate::limits::{FRAME_ITEMS, SYNC_RANGES, SYNC_TURNS};
 use crate::record::ledger::{Entry, Ledger, SyncId};
 use crate::record::{RecordKey, Stamp};
@@ -118,7 +118,7 @@ pub(super) struct Session {
 /// What a turn led to.
 pub(super) struct Taken {
     /// What it brought.
-    pub(super) heard: Vec<Heard>,
+    pub(super) sifted: Sifted,
     /// The answer to send.
     pub(super) answer: Option<Frame>,
     /// Both sides have all that the other had: the session is over.
@@ -163,11 +163,11 @@ impl Session {
         if turn.number != self.number || self.number >= SYNC_TURNS {
             return Ok(None);
         }
-        let heard = sift(turn.items, ledger)?.heard;
+        let sifted = sift(turn.items, ledger)?;
         self.number += 1;
         self.active_at = now;
         if turn.end && self.said_end {
-            return Ok(Some(Taken { heard, answer: None, done: true }));
+            return Ok(Some(Taken { sifted, answer: None, done: true }));
         }
         let inventory = Inventory::of(ledger, documents);
         let comparing = !turn.ranges.is_empty() || turn.whole.is_some();
@@ -186,7 +186,7 @@ impl Session {
         }
         let answer = self.answer(comparing, ledger, documents);
         let done = turn.end && answer.end;
-        Ok(Some(Taken { heard, answer: Some(Frame::Sync(answer)), done }))
+        Ok(Some(Taken { sifted, answer: Some(Frame::Sync(answer)), done }))
     }
 
     /// Opens a range whose fingerprint differs: its ids if they are few, else its children.

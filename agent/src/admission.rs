@@ -1,0 +1,91 @@
+//! The agent's answer to the mesh's question who may enter: the core's rule over the documents in force here.
+//!
+//! The node lies behind one lock, held for one step of the core at a time and never across an await, so the mesh's
+//! tasks may ask at any time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use groundswell_core::crypto::SoftwareCrypto;
+use groundswell_core::digest::Digest;
+use groundswell_core::node::{Node, admission};
+use groundswell_core::node_id::NodeId;
+use groundswell_net::Admission;
+use groundswell_net::blobs::DocumentSource;
+
+use crate::clock;
+use crate::identity::Secret;
+
+/// Proofs of peers that were let in and are not up yet; a proof that is lost comes again by sync.
+const PROOFS: usize = 64;
+
+/// The node, shared between the driver that drives it and the mesh that asks it.
+#[derive(Clone)]
+pub(crate) struct SharedNode(Arc<Mutex<Node>>);
+
+impl SharedNode {
+    pub(crate) fn new(node: Node) -> Self {
+        Self(Arc::new(Mutex::new(node)))
+    }
+
+    /// A panic inside the core is a broken invariant: nobody goes on with a node in an unknown state.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Node> {
+        self.0.lock().expect("the core does not panic: a broken invariant ends the agent")
+    }
+}
+
+/// [`Admission`] by the documents in force.
+pub(crate) struct Door {
+    node: SharedNode,
+    fleet: Digest,
+    crypto: Mutex<SoftwareCrypto>,
+    proofs: Mutex<BTreeMap<NodeId, Vec<u8>>>,
+}
+
+impl Door {
+    pub(crate) fn new(node: SharedNode, fleet: Digest, secret: &Secret) -> Self {
+        let crypto = Mutex::new(SoftwareCrypto::from_secret(secret));
+        Self { node, fleet, crypto, proofs: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The certificate by which a peer came in, if it was new here: a document like any other, to be told before the
+    /// peer is up.
+    pub(crate) fn take_proof(&self, peer: &NodeId) -> Option<Vec<u8>> {
+        lock(&self.proofs).remove(peer)
+    }
+}
+
+impl Admission for Door {
+    fn fleet(&self) -> Digest {
+        self.fleet
+    }
+
+    fn own_proof(&self) -> Vec<u8> {
+        self.node.lock().own_proof().map(<[u8]>::to_vec).unwrap_or_default()
+    }
+
+    fn admit(&self, peer: NodeId, proof: &[u8]) -> Result<(), String> {
+        let node = self.node.lock();
+        let known = node.shelf().member(&peer, clock::wall()).is_ok();
+        admission::admit(node.shelf(), &peer, proof, clock::wall(), &*lock(&self.crypto))
+            .map_err(|rejection| rejection.to_string())?;
+        let mut proofs = lock(&self.proofs);
+        if !known && proofs.len() < PROOFS {
+            proofs.insert(peer, proof.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// Rosters and other documents that peers fetch by digest.
+pub(crate) struct Shelves(pub(crate) SharedNode);
+
+impl DocumentSource for Shelves {
+    fn document(&self, digest: &Digest) -> Option<Vec<u8>> {
+        self.0.lock().shelf().envelope(digest).map(<[u8]>::to_vec)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

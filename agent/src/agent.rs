@@ -1,0 +1,298 @@
+//! Wires one node: store, core, mesh, devices, downloads, local API. Starts them in order and ends them in reverse.
+//!
+//! What is missing or wrong ends the start with the file's name and a way out; once it runs, it keeps running on what
+//! it has.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use groundswell_core::crypto::SoftwareCrypto;
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::envelope::Envelope;
+use groundswell_core::documents::rejection::Rejection;
+use groundswell_core::documents::{Body, Kind};
+use groundswell_core::limits::ROSTER_BYTES;
+use groundswell_core::node::effect::{Effect, Event};
+use groundswell_core::node::input::{Input, Source};
+use groundswell_core::node::{Node, NodeConfig, OpenError};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::text::Platform;
+use groundswell_core::trust::local::{LocalTrust, Raise};
+use groundswell_net::blobs::Server;
+use groundswell_net::{Network, StartError};
+use tokio::sync::{mpsc, watch};
+
+use crate::admission::{Door, SharedNode, Shelves};
+use crate::api::{self, SocketError};
+use crate::blobs::{self, BlobStore};
+use crate::clock;
+use crate::config::{Config, TrustRaise, TrustRaises};
+use crate::driver::{Driver, DriverError, Parts, Sources};
+use crate::events::EventLog;
+use crate::handle::Handle;
+use crate::identity::{self, IdentityError};
+use crate::install::{ArtifactSource, DeviceError, Devices};
+use crate::store::StoreError;
+
+/// Reports of devices that wait for the driver.
+const REPORTS: usize = 64;
+
+/// Why an agent does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The data folder.
+    #[error("cannot use the data folder {}: create it, or name another as `data-dir`", .path.display())]
+    DataFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The node's key, or the store that holds it.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store reads back, but not as a node.
+    #[error("the store in {} cannot be used", .folder.display())]
+    Open {
+        /// The store's folder.
+        folder: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// A document named in the configuration cannot be read.
+    #[error("cannot read the document {}: name the right file in the configuration", .path.display())]
+    DocumentFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A document named in the configuration is refused.
+    #[error("the document {} is refused", .path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Rejection,
+    },
+    /// The certificate is another node's.
+    #[error("{} is the certificate of {certified}, this node is {node}: admit this node's own request, or name the right key file", .path.display())]
+    ForeignCertificate {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        certified: NodeId,
+        /// This node.
+        node: NodeId,
+    },
+    /// There is no valid fleet document.
+    #[error("no fleet document of {fleet} is known here: name its file under `documents` in the configuration")]
+    NoFleet {
+        /// The fleet's id.
+        fleet: Digest,
+    },
+    /// The kernel gives no randomness.
+    #[error("the operating system gives no randomness")]
+    Randomness(#[source] io::Error),
+    /// The blob folder.
+    #[error(transparent)]
+    Blobs(#[from] blobs::OpenError),
+    /// The local API's socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The mesh.
+    #[error("the mesh cannot start: choose a free port under `listen`, or stop what uses it")]
+    Mesh(#[from] StartError),
+    /// A device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The loop.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// Runs an agent until `shutdown` is done. Call it once per data folder, within a tokio runtime that has all drivers.
+///
+/// # Errors
+/// [`AgentError`], before anything is announced to the mesh, or when a part ends by itself.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
+    std::fs::create_dir_all(&config.data_dir)
+        .map_err(|source| AgentError::DataFolder { path: config.data_dir.clone(), source })?;
+    let folder = config.data_dir.join("store");
+    let store = identity::open_store(&folder, &config.key_file)?;
+    let secret = store.identity()?;
+
+    let node_config = NodeConfig {
+        fleet: config.fleet,
+        platform: platform(),
+        products: config.products.keys().cloned().collect(),
+        lean: config.lean,
+        local_trust: local_trust(&config.trust),
+        bootstrap: config.bootstrap.clone(),
+        silent: false,
+    };
+    let crypto = Box::new(SoftwareCrypto::from_secret(&secret));
+    let seed = identity::generate().map_err(AgentError::Randomness)?;
+    let node = Node::open(node_config, crypto, seed, store.load()?, clock::now());
+    let mut node = node.map_err(|source| AgentError::Open { folder, source })?;
+    let mut initial = node.take_effects();
+    for path in config.documents.iter().chain(&config.certificate_file) {
+        initial.extend(read_document(&mut node, path)?);
+    }
+    if node.shelf().fleet().is_none() {
+        return Err(AgentError::NoFleet { fleet: config.fleet });
+    }
+    if node.own_proof().is_none() {
+        tracing::warn!("no certificate of this node ({}) is known here: no peer will let it in until it is admitted", node.id());
+    }
+
+    let blobs = BlobStore::open(blobs::Settings {
+        folder: config.data_dir.join("blobs"),
+        quota_bytes: config.limits.blob_bytes,
+        reserve_bytes: config.limits.keep_free_bytes,
+    })?;
+    let socket = api::bind(&config.socket)?;
+    let node = SharedNode::new(node);
+    let door = Arc::new(Door::new(node.clone(), config.fleet, &secret));
+    let mesh = groundswell_net::Config {
+        listen: config.listen.clone(),
+        external: Vec::new(),
+        mdns: config.mdns,
+        ..groundswell_net::Config::default()
+    };
+    let (network, heard) = Network::start(mesh, secret, Arc::<Door>::clone(&door)).await?;
+    let (reports, reported) = mpsc::channel(REPORTS);
+    let artifacts: Arc<dyn ArtifactSource> = Arc::new(Artifacts(blobs.clone()));
+    let devices = Devices::start(&config, &artifacts, &reports)?;
+    drop(reports);
+
+    let events = Arc::new(EventLog::default());
+    let (handle, requests) = Handle::new(Arc::clone(&events));
+    let (stop, stopped) = watch::channel(false);
+    let parts = Parts {
+        node: node.clone(),
+        door,
+        store: Arc::new(store),
+        blobs: blobs.clone(),
+        network: network.clone(),
+        devices: Some(devices),
+        events,
+        lean: config.lean,
+        initial,
+    };
+    let sources = Sources { network: heard, reports: reported, requests, stop: stopped.clone() };
+    let driver = Driver::new(parts, sources)?;
+    let server = Server::new(Arc::new(blobs.clone()), Arc::new(Shelves(node)));
+    tracing::info!("node {} of fleet {} is running; its socket is {}", network.local_id(), config.fleet, config.socket.display());
+
+    let api = api::serve(socket, handle, blobs, stopped);
+    let ended = together(driver.run(), api, server.serve_network(&network), shutdown, &stop).await;
+    network.shutdown().await;
+    ended.map_err(AgentError::from)
+}
+
+/// Runs the loop, and beside it the API and the serving of blobs, until the loop ends: told to by `shutdown`, or by itself.
+/// The API ends after the loop, so that its last clients get an answer.
+pub(crate) async fn together(
+    driver: impl Future<Output = Result<(), DriverError>>,
+    api: impl Future<Output = ()>,
+    serving: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
+    stop: &watch::Sender<bool>,
+) -> Result<(), DriverError> {
+    tokio::pin!(driver, api, serving, shutdown);
+    let (mut api_ended, mut serving_ended, mut told) = (false, false, false);
+    let ended = loop {
+        tokio::select! {
+            ended = &mut driver => break ended,
+            () = &mut api, if !api_ended => api_ended = true,
+            () = &mut serving, if !serving_ended => serving_ended = true,
+            () = &mut shutdown, if !told => {
+                told = true;
+                stop.send_replace(true);
+            }
+        }
+    };
+    stop.send_replace(true);
+    if !api_ended {
+        api.await;
+    }
+    ended
+}
+
+/// Reads a published document named in the configuration. One that is only older than what is known here is left.
+fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError> {
+    use groundswell_core::documents::rejection::Reason;
+    let failed = |source| AgentError::DocumentFile { path: path.to_path_buf(), source };
+    let refused = |source| AgentError::Document { path: path.to_path_buf(), source };
+    let size = std::fs::metadata(path).map_err(failed)?.len();
+    if usize::try_from(size).map_or(true, |size| size > ROSTER_BYTES) {
+        let detail = format!("the file has {size} bytes, at most {ROSTER_BYTES} are read");
+        return Err(refused(Rejection::new(Reason::TooLarge, "envelope", detail)));
+    }
+    let bytes = std::fs::read(path).map_err(failed)?;
+    let envelope = Envelope::parse(&bytes).map_err(refused)?;
+    if let (Kind::Node, Ok(Body::Node(certificate))) = (envelope.kind, Body::parse(envelope.kind, &envelope.body))
+        && certificate.node != node.id()
+    {
+        let (certified, node) = (certificate.node, node.id());
+        return Err(AgentError::ForeignCertificate { path: path.to_path_buf(), certified, node });
+    }
+    node.handle(clock::now(), Input::Document { bytes, source: Source::Store });
+    let effects = node.take_effects();
+    let rejection = effects.iter().find_map(|effect| match effect {
+        Effect::Event(Event::DocumentRejected { peer: None, rejection }) => Some(rejection.clone()),
+        _ => None,
+    });
+    match rejection {
+        // What the mesh has brought since outranks the file of the first day.
+        Some(rejection)
+            if matches!(rejection.reason, Reason::Rollback | Reason::Expired | Reason::UnknownKey | Reason::Revoked) =>
+        {
+            tracing::warn!("the document {} has no effect: {rejection}", path.display());
+        }
+        Some(rejection) => return Err(refused(rejection)),
+        None => {}
+    }
+    Ok(effects)
+}
+
+fn local_trust(raises: &TrustRaises) -> LocalTrust {
+    let raise = |raise: &TrustRaise| Raise { threshold: raise.threshold, pins: raise.pins.clone() };
+    LocalTrust {
+        root: raise(&raises.root),
+        release: raises.release.iter().map(|(product, role)| (product.clone(), raise(role))).collect(),
+        rollout: raise(&raises.rollout),
+        enroll: raise(&raises.enroll),
+    }
+}
+
+/// This machine's platform in the words of manifests: `linux-amd64`.
+#[must_use]
+pub fn platform() -> Platform {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Platform::new(format!("{}-{architecture}", std::env::consts::OS)).expect("the compiler's names are plain words")
+}
+
+/// Staged bytes come from the blob store; the device checks size and digest of what it copies.
+struct Artifacts(BlobStore);
+
+impl ArtifactSource for Artifacts {
+    fn open(&self, sha256: &Digest) -> io::Result<File> {
+        self.0.open_blob(sha256).map_err(|error| match error {
+            blobs::LookupError::NotHere(_) | blobs::LookupError::Damaged(_) => {
+                io::Error::new(io::ErrorKind::NotFound, error.to_string())
+            }
+            blobs::LookupError::Io(_, source) => source,
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Downloads under way: artifacts into the blob store, rosters into memory. The core says what, the mesh brings it.
+//!
+//! Each is one task, owned here and ended by drop. Which peers are asked is kept up to date by the driver: connected
+//! ones that say they have it first, then the other connected ones, who may hold part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_core::blob::BlobName;
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::Kind;
+use groundswell_core::documents::envelope::Envelope;
+use groundswell_core::documents::release::Artifact;
+use groundswell_core::node::input::Fault as Trouble;
+use groundswell_core::node::view::PeerView;
+use groundswell_core::node_id::NodeId;
+use groundswell_core::text::{Product, Reason};
+use groundswell_net::blobs::limits::PUBLISHED_ROSTER_BYTES;
+use groundswell_net::blobs::{FetchError, Fetcher, PieceSink, Progress, SinkError};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::blobs::{Begun, BlobStore, DownloadError};
+use crate::effects::blocking;
+use crate::handle::DownloadView;
+
+/// News that wait for the driver; the tasks wait when it is full.
+const NEWS: usize = 16;
+/// How long no peer may have a missing piece before the core is told.
+const NO_SOURCE_AFTER: Duration = Duration::from_secs(5);
+/// Pause between two rounds of asking everybody for a roster.
+const ROSTER_PAUSE: Duration = Duration::from_secs(2);
+/// Pause before a blob is tried again whose last download still writes its last piece.
+const UNDERWAY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What came of a download.
+#[derive(Debug)]
+pub(super) enum News {
+    /// The artifact is whole and checked.
+    Fetched(Digest),
+    /// No peer has what is missing.
+    NoSource(Digest),
+    /// It failed for a reason that waiting does not cure.
+    Failed(Digest, Trouble, Reason),
+    /// The published form of a roster.
+    Roster { digest: Digest, bytes: Vec<u8> },
+}
+
+/// All downloads.
+pub(super) struct Fetches {
+    fetcher: Arc<Fetcher>,
+    blobs: BlobStore,
+    news: mpsc::Sender<News>,
+    artifacts: BTreeMap<Digest, Task>,
+    rosters: BTreeMap<Digest, Task>,
+}
+
+struct Task {
+    products: BTreeSet<Product>,
+    peers: watch::Sender<Vec<NodeId>>,
+    progress: watch::Receiver<Progress>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Fetches {
+    pub(super) fn new(fetcher: Arc<Fetcher>, blobs: BlobStore) -> (Self, mpsc::Receiver<News>) {
+        let (news, inbox) = mpsc::channel(NEWS);
+        (Self { fetcher, blobs, news, artifacts: BTreeMap::new(), rosters: BTreeMap::new() }, inbox)
+    }
+
+    /// Whether anything is under way, so that its peers must be kept up to date.
+    pub(super) fn any(&self) -> bool {
+        !self.artifacts.is_empty() || !self.rosters.is_empty()
+    }
+
+    /// Begins to fetch an artifact for a product, or joins the download that is under way.
+    pub(super) fn fetch(&mut self, product: Product, artifact: &Artifact, peers: &BTreeSet<NodeId>) {
+        let name = BlobName::from(artifact);
+        if let Some(task) = self.artifacts.get_mut(&name.sha256) {
+            task.products.insert(product);
+            return;
+        }
+        let (peers, known) = watch::channel(peers.iter().copied().collect());
+        let (say, progress) = watch::channel(Progress::default());
+        let download = download(Arc::clone(&self.fetcher), self.blobs.clone(), name, known, say, self.news.clone());
+        let task = tokio::spawn(download);
+        self.artifacts.insert(name.sha256, Task { products: BTreeSet::from([product]), peers, progress, task });
+    }
+
+    /// Ends a product's interest in an artifact; the download ends with the last one. What is here stays.
+    pub(super) fn cancel(&mut self, product: &Product, sha256: &Digest) {
+        let Some(task) = self.artifacts.get_mut(sha256) else { return };
+        task.products.remove(product);
+        if task.products.is_empty() {
+            self.artifacts.remove(sha256);
+        }
+    }
+
+    /// Begins to fetch a roster, unless it is under way.
+    pub(super) fn fetch_roster(&mut self, digest: Digest, size_bytes: u64, peers: &BTreeSet<NodeId>) {
+        if self.rosters.contains_key(&digest) {
+            return;
+        }
+        let (peers, known) = watch::channel(peers.iter().copied().collect());
+        let (_, progress) = watch::channel(Progress::default());
+        let task = tokio::spawn(roster(Arc::clone(&self.fetcher), digest, published_bytes(size_bytes), known, self.news.clone()));
+        self.rosters.insert(digest, Task { products: BTreeSet::new(), peers, progress, task });
+    }
+
+    /// A download ended, or says something: for which products.
+    pub(super) fn products(&mut self, sha256: &Digest, ended: bool) -> BTreeSet<Product> {
+        if ended {
+            self.artifacts.remove(sha256).map(|mut task| std::mem::take(&mut task.products)).unwrap_or_default()
+        } else {
+            self.artifacts.get(sha256).map(|task| task.products.clone()).unwrap_or_default()
+        }
+    }
+
+    /// A roster is here.
+    pub(super) fn roster_ended(&mut self, digest: &Digest) {
+        self.rosters.remove(digest);
+    }
+
+    /// Tells every download whom it may ask. Returns members worth connecting to: those that say they have an artifact
+    /// of which no connected peer says so.
+    pub(super) fn refresh(&mut self, connected: &BTreeSet<NodeId>, members: &[PeerView]) -> Vec<(NodeId, Vec<String>)> {
+        let mut wanted = BTreeMap::new();
+        for (sha256, task) in &self.artifacts {
+            let says: BTreeSet<NodeId> = members
+                .iter()
+                .filter(|member| !member.convicted && member.serves.contains(sha256))
+                .map(|member| member.node)
+                .collect();
+            let first = connected.intersection(&says);
+            let peers: Vec<NodeId> = first.chain(connected.difference(&says)).copied().collect();
+            set(&task.peers, peers);
+            if connected.is_disjoint(&says) {
+                let far = members.iter().filter(|member| says.contains(&member.node) && !member.addresses.is_empty());
+                wanted.extend(far.take(2).map(|member| (member.node, member.addresses.clone())));
+            }
+        }
+        for task in self.rosters.values() {
+            set(&task.peers, connected.iter().copied().collect());
+        }
+        wanted.into_iter().collect()
+    }
+
+    pub(super) fn views(&self) -> Vec<DownloadView> {
+        let view = |(sha256, task): (&Digest, &Task)| {
+            let progress = task.progress.borrow();
+            let peers = u32::try_from(progress.peers).unwrap_or(u32::MAX);
+            DownloadView { sha256: *sha256, held: progress.held, pieces: progress.pieces, peers }
+        };
+        self.artifacts.iter().map(view).collect()
+    }
+}
+
+fn set(sender: &watch::Sender<Vec<NodeId>>, peers: Vec<NodeId>) {
+    sender.send_if_modified(|last| {
+        let news = *last != peers;
+        *last = peers;
+        news
+    });
+}
+
+/// Base64 of the body, and room for its signatures.
+fn published_bytes(body_bytes: u64) -> usize {
+    let body = usize::try_from(body_bytes).unwrap_or(usize::MAX);
+    (body.div_ceil(3).saturating_mul(4)).saturating_add(16 * 1024).min(PUBLISHED_ROSTER_BYTES)
+}
+
+async fn download(
+    fetcher: Arc<Fetcher>,
+    blobs: BlobStore,
+    name: BlobName,
+    peers: watch::Receiver<Vec<NodeId>>,
+    progress: watch::Sender<Progress>,
+    news: mpsc::Sender<News>,
+) {
+    let sha256 = name.sha256;
+    let outcome = loop {
+        let store = blobs.clone();
+        let begun = blocking(move || store.download(name)).await;
+        match begun {
+            Ok(Begun::Whole) => break News::Fetched(sha256),
+            Ok(Begun::Partial(partial)) => {
+                let seen = progress.subscribe();
+                let sink: Arc<dyn PieceSink> = partial;
+                let fetched = tokio::select! {
+                    fetched = fetcher.fetch(name, sink, peers, progress) => fetched,
+                    never = watch_sources(sha256, seen, &news) => match never {},
+                };
+                break match fetched {
+                    Ok(()) => News::Fetched(sha256),
+                    Err(error) => {
+                        let full = matches!(error, FetchError::Sink(_, SinkError::DiskFull { .. }));
+                        News::Failed(sha256, trouble(full), reason(&error))
+                    }
+                };
+            }
+            // A download that was stopped is finishing its last write in a thread; nothing tells when it has.
+            Err(DownloadError::Underway(_)) => tokio::time::sleep(UNDERWAY_PAUSE).await,
+            Err(error) => {
+                let full = matches!(error, DownloadError::DiskFull { .. } | DownloadError::Quota { .. } | DownloadError::TooMany);
+                break News::Failed(sha256, trouble(full), reason(&error));
+            }
+        }
+    };
+    // An error means that the driver has ended.
+    let _ = news.send(outcome).await;
+}
+
+/// Says so each time when no peer has had a missing piece for a while.
+async fn watch_sources(
+    sha256: Digest,
+    mut progress: watch::Receiver<Progress>,
+    news: &mpsc::Sender<News>,
+) -> std::convert::Infallible {
+    loop {
+        let waited = tokio::time::timeout(NO_SOURCE_AFTER, progress.wait_for(|progress| progress.has_source)).await.is_err();
+        if waited {
+            let _ = news.send(News::NoSource(sha256)).await;
+            let _ = progress.wait_for(|progress| progress.has_source).await;
+        }
+        if progress.wait_for(|progress| !progress.has_source).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn roster(
+    fetcher: Arc<Fetcher>,
+    digest: Digest,
+    most_bytes: usize,
+    mut peers: watch::Receiver<Vec<NodeId>>,
+    news: mpsc::Sender<News>,
+) {
+    let named = |bytes: &[u8]| Envelope::parse(bytes).is_ok_and(|it| it.kind == Kind::Roster && it.digest() == digest);
+    loop {
+        let asked = peers.borrow_and_update().clone();
+        match fetcher.fetch_document(digest, most_bytes, &asked, named).await {
+            Ok(bytes) => {
+                let _ = news.send(News::Roster { digest, bytes }).await;
+                return;
+            }
+            Err(error) => tracing::debug!("{error}"),
+        }
+        // Somebody new to ask, or those who did not have it may have it by now.
+        let _ = tokio::time::timeout(ROSTER_PAUSE, peers.changed()).await;
+    }
+}
+
+fn trouble(full: bool) -> Trouble {
+    if full { Trouble::DiskFull } else { Trouble::Broken }
+}
+
+/// The whole chain of an error, for a record.
+fn reason(error: &dyn std::error::Error) -> Reason {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    Reason::lossy(&text)
+}

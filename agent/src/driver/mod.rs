@@ -1,0 +1,338 @@
+//! The agent's one loop over the one enum of everything that can happen to it ([`Happening`]).
+//!
+//! Each happening becomes inputs of the core; the core's effects run strictly in order ([`crate::effects`]); then the
+//! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `fault` is what holds
+//! while the store cannot be written. Decisions are the core's.
+
+mod fault;
+mod fetches;
+mod outlets;
+mod views;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_core::digest::Digest;
+use groundswell_core::node::effect::{Accepted, Effect};
+use groundswell_core::node::input::{Input, Report, Source};
+use groundswell_core::text::Product;
+use groundswell_core::time::Timestamp;
+use groundswell_net::blobs::Fetcher;
+use groundswell_net::{Forward, Network, NetworkEvent};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use self::fault::Fault;
+use self::fetches::{Fetches, News};
+use self::outlets::Outlets;
+use crate::admission::{Door, SharedNode};
+use crate::blobs::BlobStore;
+use crate::clock::{self, Alarm};
+use crate::effects::{self, Durable};
+use crate::events::{EventLog, Told};
+use crate::handle::{PublishError, Reply, Request};
+use crate::install::Devices;
+
+/// How often the peers of downloads under way are looked at: who serves what arrives as records, not as events.
+const SOURCES_EVERY: Duration = Duration::from_secs(2);
+/// Peers found on the local network are dialled while fewer are connected; the core chooses the rest.
+const LOCAL_PEERS: usize = 8;
+
+/// Why the loop ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The mesh's task has ended.
+    #[error("the mesh ended by itself")]
+    MeshEnded,
+    /// The kernel gives no timer.
+    #[error("the kernel gives no timer on CLOCK_BOOTTIME")]
+    Timer(#[source] std::io::Error),
+}
+
+/// Everything that the loop reads.
+pub(crate) struct Sources {
+    pub(crate) network: mpsc::Receiver<NetworkEvent>,
+    pub(crate) reports: mpsc::Receiver<(Product, Report)>,
+    pub(crate) requests: mpsc::Receiver<Request>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// Everything that the loop writes to.
+pub(crate) struct Parts {
+    pub(crate) node: SharedNode,
+    pub(crate) door: Arc<Door>,
+    pub(crate) store: Arc<dyn Durable>,
+    pub(crate) blobs: BlobStore,
+    pub(crate) network: Network,
+    pub(crate) devices: Option<Devices>,
+    pub(crate) events: Arc<EventLog>,
+    /// Metered: serves nobody.
+    pub(crate) lean: bool,
+    /// Effects of opening the node, before anything else happens.
+    pub(crate) initial: Vec<Effect>,
+}
+
+/// Everything that can happen to the agent.
+enum Happening {
+    Network(NetworkEvent),
+    Device(Product, Report),
+    Fetch(News),
+    Request(Request),
+    /// The set of whole blobs changed.
+    Blobs,
+    /// The core's wakeup.
+    Wake,
+    /// Time to look at the peers of downloads.
+    Sources,
+    /// Time to try the store again.
+    RetryStore,
+    MeshEnded,
+    Stop,
+}
+
+/// The loop's state.
+pub(crate) struct Driver {
+    node: SharedNode,
+    door: Arc<Door>,
+    store: Arc<dyn Durable>,
+    blobs: watch::Receiver<BTreeSet<Digest>>,
+    hands: Outlets,
+    sources: Sources,
+    fetched: mpsc::Receiver<News>,
+    queue: VecDeque<Effect>,
+    fault: Option<Fault>,
+    alarm: Alarm,
+    look_at_sources: Instant,
+    addresses: Vec<String>,
+    lean: bool,
+    started_at: Timestamp,
+}
+
+impl Driver {
+    /// # Errors
+    /// When the kernel gives no timer.
+    pub(crate) fn new(parts: Parts, sources: Sources) -> Result<Self, DriverError> {
+        let fetcher = Arc::new(Fetcher::new(Arc::new(parts.network.clone()), parts.network.local_id()));
+        let blobs = parts.blobs.watch();
+        let (fetches, fetched) = Fetches::new(fetcher, parts.blobs);
+        Ok(Self {
+            node: parts.node,
+            door: parts.door,
+            store: parts.store,
+            blobs,
+            hands: Outlets::new(parts.network, parts.devices, fetches, parts.events),
+            sources,
+            fetched,
+            queue: parts.initial.into(),
+            fault: None,
+            alarm: Alarm::new().map_err(DriverError::Timer)?,
+            look_at_sources: Instant::now(),
+            addresses: Vec::new(),
+            lean: parts.lean,
+            started_at: clock::wall(),
+        })
+    }
+
+    /// Runs until told to stop. Then devices are stopped, and what is not durable is let go: a crash would do the same.
+    ///
+    /// # Errors
+    /// When the mesh ends by itself.
+    pub(crate) async fn run(mut self) -> Result<(), DriverError> {
+        self.blobs.mark_changed();
+        let ended = loop {
+            self.settle().await;
+            match self.next().await {
+                Happening::Stop => break Ok(()),
+                Happening::MeshEnded => break Err(DriverError::MeshEnded),
+                happening => self.take(happening),
+            }
+        };
+        // The devices' last reports are not read any more; their senders notice.
+        drop(self.sources.reports);
+        if let Some(devices) = self.hands.devices.take() {
+            devices.shutdown().await;
+        }
+        ended
+    }
+
+    /// Waits for the next happening. Cancel-safe: each source is.
+    async fn next(&mut self) -> Happening {
+        let well = self.fault.is_none();
+        let retry_at = self.fault.as_ref().map_or_else(Instant::now, |fault| fault.retry_at);
+        tokio::select! {
+            // An error means that whoever could say stop is gone.
+            _ = self.sources.stop.wait_for(|stop| *stop) => Happening::Stop,
+            event = self.sources.network.recv() => event.map_or(Happening::MeshEnded, Happening::Network),
+            Some((product, report)) = self.sources.reports.recv(), if well => Happening::Device(product, report),
+            Some(news) = self.fetched.recv(), if well => Happening::Fetch(news),
+            Some(request) = self.sources.requests.recv() => Happening::Request(request),
+            Ok(()) = self.blobs.changed(), if well => Happening::Blobs,
+            () = self.alarm.rings(), if well => Happening::Wake,
+            () = sleep_until(self.look_at_sources), if well && self.hands.fetches.any() => Happening::Sources,
+            () = sleep_until(retry_at), if !well => Happening::RetryStore,
+        }
+    }
+
+    /// Turns a happening into inputs of the core.
+    fn take(&mut self, happening: Happening) {
+        match happening {
+            Happening::Network(event) => self.hear(event),
+            Happening::Device(product, report) => self.feed(Input::Device { product, report }),
+            Happening::Fetch(news) => self.fetch_ended(news),
+            Happening::Request(request) => self.answer(request),
+            Happening::Blobs => {
+                let blobs = self.blobs.borrow_and_update().clone();
+                self.feed(Input::Serves(if self.lean { BTreeSet::new() } else { blobs }));
+            }
+            Happening::Wake => self.feed(Input::Wake),
+            Happening::Sources => self.look_at_sources(),
+            // `settle` tries.
+            Happening::RetryStore => {}
+            Happening::MeshEnded | Happening::Stop => unreachable!("they end the loop"),
+        }
+    }
+
+    /// One step of the core.
+    fn feed(&mut self, input: Input) {
+        let mut node = self.node.lock();
+        node.handle(clock::now(), input);
+        self.queue.extend(node.take_effects());
+    }
+
+    /// Runs what is queued and sets the alarm. When the store fails, says so once and keeps the rest for later.
+    async fn settle(&mut self) {
+        loop {
+            match effects::run(&mut self.queue, &self.store, &mut self.hands).await {
+                Ok(()) => self.store_works(),
+                Err(error) => return self.store_fails(&error),
+            }
+            for (product, report) in std::mem::take(&mut self.hands.refused_steps) {
+                self.feed(Input::Device { product, report });
+            }
+            if self.queue.is_empty() {
+                break;
+            }
+        }
+        let wakeup = self.node.lock().next_wakeup();
+        if let Err(error) = self.alarm.set(wakeup) {
+            tracing::error!("the alarm cannot be set: {error}");
+        }
+    }
+
+    fn store_fails(&mut self, error: &crate::store::CommitError) {
+        let detail = format!("{error}: {}", error.source);
+        self.hands.fail_waiting(&detail);
+        match &mut self.fault {
+            Some(fault) => fault.again(detail),
+            None => {
+                self.hands.events.tell(clock::wall(), Told::Fault { what: "store".to_owned(), detail: detail.clone() });
+                self.fault = Some(Fault::new(detail, clock::wall()));
+            }
+        }
+    }
+
+    fn store_works(&mut self) {
+        let Some(fault) = self.fault.take() else { return };
+        self.hands.events.tell(clock::wall(), Told::FaultEnded { what: "store".to_owned() });
+        for input in fault.catch_up() {
+            self.feed(input);
+        }
+    }
+
+    fn hear(&mut self, event: NetworkEvent) {
+        match &event {
+            NetworkEvent::PeerUp { peer, .. } => {
+                self.hands.connected.insert(*peer);
+                self.look_at_sources = Instant::now();
+            }
+            NetworkEvent::PeerDown { peer } => {
+                self.hands.connected.remove(peer);
+                self.look_at_sources = Instant::now();
+            }
+            _ => {}
+        }
+        if let Some(fault) = &mut self.fault {
+            if let Some(ticket) = fault.miss(event) {
+                // Left to sync; an answer that is not taken has the same effect.
+                let _ = self.hands.network.answer(ticket, Forward::Ignore);
+            }
+            return;
+        }
+        match event {
+            NetworkEvent::PeerUp { peer, dialled, address } => {
+                if let Some(bytes) = self.door.take_proof(&peer) {
+                    self.feed(Input::Document { bytes, source: Source::Peer(peer) });
+                }
+                self.feed(Input::PeerUp { peer, dialled, address: dialled.then_some(address) });
+            }
+            NetworkEvent::PeerDown { peer } => self.feed(Input::PeerDown { peer }),
+            NetworkEvent::Frame { peer, bytes } => self.feed(Input::Frame { peer, bytes }),
+            NetworkEvent::Gossip { peer, ticket, bytes } => {
+                self.feed(Input::Document { bytes, source: Source::Gossip { peer, ticket } });
+            }
+            NetworkEvent::Addresses(addresses) => {
+                self.addresses.clone_from(&addresses);
+                self.feed(Input::Addresses(addresses));
+            }
+            NetworkEvent::Discovered { peer, addresses } => {
+                let known = peer.is_some_and(|peer| self.hands.connected.contains(&peer));
+                if !known && self.hands.connected.len() < LOCAL_PEERS {
+                    // A hint: when it is not taken, the next one comes in minutes.
+                    let _ = self.hands.network.dial(peer, addresses);
+                }
+            }
+            NetworkEvent::Refused { peer, address, reason } => {
+                self.hands.events.tell(clock::wall(), Told::PeerRefused { peer, address, reason });
+            }
+            NetworkEvent::DialFailed { peer, addresses, reason } => {
+                tracing::debug!(?peer, ?addresses, "not reached: {reason}");
+            }
+        }
+    }
+
+    fn fetch_ended(&mut self, news: News) {
+        let (sha256, ended, report): (Digest, bool, Box<dyn Fn() -> Report>) = match news {
+            News::Fetched(sha256) => {
+                self.hands.events.tell(clock::wall(), Told::BlobStored { sha256 });
+                (sha256, true, Box::new(move || Report::Fetched { sha256 }))
+            }
+            News::NoSource(sha256) => (sha256, false, Box::new(move || Report::NoSource { sha256 })),
+            News::Failed(sha256, fault, reason) => {
+                (sha256, true, Box::new(move || Report::FetchFailed { sha256, fault, reason: reason.clone() }))
+            }
+            News::Roster { digest, bytes } => {
+                self.hands.fetches.roster_ended(&digest);
+                // Whoever brought it is not to blame for what is signed in it: its digest was checked.
+                return self.feed(Input::Roster { bytes, source: Source::Store });
+            }
+        };
+        for product in self.hands.fetches.products(&sha256, ended) {
+            self.feed(Input::Device { product, report: report() });
+        }
+    }
+
+    /// Tells the downloads whom they may ask, and connects to members that have what no connected peer has.
+    fn look_at_sources(&mut self) {
+        self.look_at_sources = Instant::now() + SOURCES_EVERY;
+        if !self.hands.fetches.any() {
+            return;
+        }
+        let members = self.node.lock().peers(clock::now());
+        for (peer, addresses) in self.hands.fetches.refresh(&self.hands.connected, &members) {
+            // Tried again with the next look.
+            let _ = self.hands.network.dial(Some(peer), addresses);
+        }
+    }
+
+    /// Takes a published document from this machine.
+    fn publish(&mut self, bytes: Vec<u8>, reply: Reply<Result<Accepted, PublishError>>) {
+        if let Some(fault) = &self.fault {
+            // A client that has gone needs no answer.
+            let _ = reply.send(Err(PublishError::Fault(fault.detail.clone())));
+            return;
+        }
+        let ticket = self.hands.ticket(reply);
+        self.feed(Input::Document { bytes, source: Source::Local { ticket } });
+    }
+}

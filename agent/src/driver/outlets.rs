@@ -1,0 +1,164 @@
+//! Where effects go: the mesh, the devices, the downloads, the event log, waiting clients. Nothing here waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use groundswell_core::documents::rejection::{Reason as Code, Rejection};
+use groundswell_core::node::effect::{Accepted, Effect, Step};
+use groundswell_core::node::input::{Fault, Report};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::text::{Product, Reason};
+use groundswell_net::{Forward, Network};
+
+use super::fetches::Fetches;
+use crate::clock;
+use crate::effects::Hands;
+use crate::events::EventLog;
+use crate::handle::{PublishError, Reply};
+use crate::install::Devices;
+
+/// Local tickets have the top bit; the mesh counts its own from below.
+const LOCAL: u64 = 1 << 63;
+
+/// The driver's hands.
+pub(super) struct Outlets {
+    pub(super) network: Network,
+    /// `None` on observers.
+    pub(super) devices: Option<Devices>,
+    pub(super) fetches: Fetches,
+    pub(super) events: Arc<EventLog>,
+    pub(super) connected: BTreeSet<NodeId>,
+    /// Reports that a device could not give because it did not take the step; the driver hands them to the core.
+    pub(super) refused_steps: Vec<(Product, Report)>,
+    waiting: BTreeMap<u64, Reply<Result<Accepted, PublishError>>>,
+    last_ticket: u64,
+}
+
+impl Outlets {
+    pub(super) fn new(network: Network, devices: Option<Devices>, fetches: Fetches, events: Arc<EventLog>) -> Self {
+        Self {
+            network,
+            devices,
+            fetches,
+            events,
+            connected: BTreeSet::new(),
+            refused_steps: Vec::new(),
+            waiting: BTreeMap::new(),
+            last_ticket: LOCAL,
+        }
+    }
+
+    /// A ticket for a local document; its answer goes to `reply`.
+    pub(super) fn ticket(&mut self, reply: Reply<Result<Accepted, PublishError>>) -> u64 {
+        self.last_ticket += 1;
+        self.waiting.insert(self.last_ticket, reply);
+        self.last_ticket
+    }
+
+    /// Answers everybody who waits for a document to become durable: it is not, now.
+    pub(super) fn fail_waiting(&mut self, detail: &str) {
+        for (_, reply) in std::mem::take(&mut self.waiting) {
+            // A client that has gone needs no answer.
+            let _ = reply.send(Err(PublishError::Fault(detail.to_owned())));
+        }
+    }
+
+    fn answer(&mut self, ticket: u64, outcome: Result<Accepted, Rejection>) {
+        if ticket & LOCAL != 0 {
+            if let Some(reply) = self.waiting.remove(&ticket) {
+                let _ = reply.send(outcome.map_err(PublishError::Rejected));
+            }
+            return;
+        }
+        let forward = match &outcome {
+            Ok(Accepted::New(_)) => Forward::Accept,
+            Ok(Accepted::Known(_)) => Forward::Ignore,
+            Err(rejection) => blame(rejection.reason),
+        };
+        if let Err(busy) = self.network.answer(ticket, forward) {
+            tracing::debug!("a gossip message goes no further: {busy}");
+        }
+    }
+
+    fn device(&mut self, product: Product, step: Step) {
+        match step {
+            Step::Fetch { artifact, .. } => self.fetches.fetch(product, &artifact, &self.connected),
+            Step::CancelFetch { sha256 } => self.fetches.cancel(&product, &sha256),
+            step => {
+                let Some(devices) = &self.devices else {
+                    return tracing::error!("{product}: asked for {} without a device", name(&step));
+                };
+                let failed = failed_report(&step);
+                if let Err(refused) = devices.step(&product, step) {
+                    tracing::error!("{product}: {refused}");
+                    let report = failed.map(|report| (product, report(Reason::lossy(&refused.to_string()))));
+                    self.refused_steps.extend(report);
+                }
+            }
+        }
+    }
+}
+
+impl Hands for Outlets {
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist { .. } => unreachable!("persists are committed before they could come here"),
+            Effect::Gossip { bytes } => {
+                if let Err(busy) = self.network.gossip(bytes) {
+                    tracing::debug!("a document is left to sync: {busy}");
+                }
+            }
+            Effect::Answer { ticket, outcome } => self.answer(ticket, outcome),
+            Effect::Send { peer, bytes } => {
+                self.network.send(peer, bytes);
+            }
+            Effect::Dial { peer, addresses } => {
+                if let Err(busy) = self.network.dial(peer, addresses) {
+                    tracing::debug!("not dialled: {busy}");
+                }
+            }
+            Effect::Hangup { peer, reason } => {
+                if let Err(busy) = self.network.hangup(peer, &reason) {
+                    tracing::debug!(%peer, "not hung up on: {busy}");
+                }
+            }
+            Effect::FetchRoster { digest, size_bytes } => self.fetches.fetch_roster(digest, size_bytes, &self.connected),
+            Effect::Device { product, step } => self.device(product, step),
+            Effect::Event(event) => self.events.tell(clock::wall(), event.into()),
+        }
+    }
+}
+
+/// What no honest peer passes on costs it standing; what this node merely cannot judge, or judges differently, does not.
+fn blame(reason: Code) -> Forward {
+    match reason {
+        Code::Malformed | Code::NotCanonical | Code::TooLarge => Forward::Reject,
+        _ => Forward::Ignore,
+    }
+}
+
+fn name(step: &Step) -> &'static str {
+    match step {
+        Step::Fetch { .. } => "a fetch",
+        Step::CancelFetch { .. } => "the end of a fetch",
+        Step::Stage { .. } => "staging",
+        Step::Activate { .. } => "activation",
+        Step::Confirm { .. } => "confirmation",
+        Step::Revert { .. } => "a revert",
+    }
+}
+
+/// How the core hears that a step was not taken. A confirm or revert has no failure: the device's next start decides.
+fn failed_report(step: &Step) -> Option<Box<dyn FnOnce(Reason) -> Report>> {
+    match step {
+        Step::Stage { install } => {
+            let release = install.release;
+            Some(Box::new(move |reason| Report::StageFailed { release, fault: Fault::Broken, reason }))
+        }
+        Step::Activate { install, .. } => {
+            let release = install.release;
+            Some(Box::new(move |reason| Report::ActivateFailed { release, reason }))
+        }
+        Step::Fetch { .. } | Step::CancelFetch { .. } | Step::Confirm { .. } | Step::Revert { .. } => None,
+    }
+}

@@ -1,0 +1,73 @@
+//! Answers to local questions: the core's views, with what only the agent knows beside them.
+
+use groundswell_core::node::view::Explanation;
+use groundswell_core::text::Product;
+
+use super::Driver;
+use crate::clock;
+use crate::handle::{AgentView, DocumentView, FaultView, Request, StatusView};
+
+impl Driver {
+    /// Answers one question. Whoever asked and has gone needs no answer.
+    pub(super) fn answer(&mut self, request: Request) {
+        let now = clock::now();
+        match request {
+            Request::Status(reply) => {
+                let node = self.node.lock().view(now);
+                let _ = reply.send(StatusView { node, agent: self.agent() });
+            }
+            Request::Rollouts(reply) => {
+                let _ = reply.send(self.node.lock().rollouts(now));
+            }
+            Request::Leases(reply) => {
+                let _ = reply.send(self.node.lock().leases(now));
+            }
+            Request::Peers(reply) => {
+                let _ = reply.send(self.node.lock().peers(now));
+            }
+            Request::Explain { product, reply } => {
+                let _ = reply.send(self.explain(product));
+            }
+            Request::Documents(reply) => {
+                let node = self.node.lock();
+                let documents = node.documents().map(|(digest, kind, envelope)| DocumentView {
+                    digest,
+                    kind: kind.name().to_owned(),
+                    bytes: u64::try_from(envelope.len()).unwrap_or(u64::MAX),
+                });
+                let _ = reply.send(documents.collect());
+            }
+            Request::Document { digest, reply } => {
+                let _ = reply.send(self.node.lock().shelf().envelope(&digest).map(<[u8]>::to_vec));
+            }
+            Request::Publish { bytes, reply } => self.publish(bytes, reply),
+        }
+    }
+
+    fn explain(&self, product: Option<Product>) -> Vec<Explanation> {
+        let now = clock::now();
+        let node = self.node.lock();
+        let products = match product {
+            Some(product) => vec![product],
+            None => node.view(now).products.iter().filter_map(|view| Product::new(view.product.clone()).ok()).collect(),
+        };
+        products.iter().filter_map(|product| node.explain(now, product)).collect()
+    }
+
+    fn agent(&self) -> AgentView {
+        let fault = self.fault.as_ref().map(|fault| FaultView {
+            what: "store".to_owned(),
+            detail: fault.detail.clone(),
+            since: fault.since,
+        });
+        AgentView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.started_at,
+            addresses: self.addresses.clone(),
+            blobs: self.blobs.borrow().iter().copied().collect(),
+            downloads: self.hands.fetches.views(),
+            faults: fault.into_iter().collect(),
+            counters: self.hands.network.counters().list().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Whom a node dials: three of its own choice, given addresses while it is alone, nobody too often (feature C7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::spread_mesh::node;
+use groundswell_core::limits::{OWN_LINKS, PEERS, REMEMBERED_PEERS};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::spread::neighbours::{Dial, Member, Neighbours};
+use groundswell_core::time::Time;
+
+type Book = BTreeMap<NodeId, Vec<String>>;
+
+fn book(members: u64) -> Book {
+    (1..=members).map(|number| (node(number), vec![format!("/ip4/10.0.0.{number}/tcp/7700")])).collect()
+}
+
+fn neighbours(bootstrap: &[&str]) -> Neighbours {
+    Neighbours::new(node(0), [5; 32], bootstrap.iter().map(|address| (*address).to_string()).collect())
+}
+
+fn dials(neighbours: &mut Neighbours, now: u64, book: &Book, seek: &[NodeId]) -> Vec<Dial> {
+    let members = book.iter().map(|(node, addresses)| Member { node: *node, addresses });
+    neighbours.dials(Time(now), members, &seek.iter().copied().collect())
+}
+
+fn whom(dials: &[Dial]) -> BTreeSet<NodeId> {
+    dials.iter().filter_map(|dial| dial.peer).collect()
+}
+
+#[test]
+fn a_node_dials_three_members_of_its_own_choice_and_no_more() {
+    let mut mine = neighbours(&[]);
+    let first = dials(&mut mine, 0, &book(50), &[]);
+    assert_eq!(first.len(), OWN_LINKS);
+    for peer in whom(&first) {
+        mine.peer_up(Time(500), peer, None);
+    }
+    assert_eq!(dials(&mut mine, 600, &book(50), &[]), []);
+    let mut other = Neighbours::new(node(0), [6; 32], Vec::new());
+    assert_ne!(whom(&dials(&mut other, 0, &book(50), &[])), whom(&first), "chosen at random");
+}
+
+#[test]
+fn a_lonely_node_dials_its_bootstrap_and_meeting_addresses_until_it_has_three_links() {
+    let mut mine = neighbours(&["/dns/seed/tcp/1"]);
+    mine.set_meet(&["/ip4/10.9.9.9/tcp/1".into()]);
+    let first = dials(&mut mine, 0, &Book::new(), &[]);
+    assert_eq!(first.len(), 2);
+    assert!(first.iter().all(|dial| dial.peer.is_none()));
+    mine.peer_up(Time(100), node(1), Some("/dns/seed/tcp/1".into()));
+    let again = dials(&mut mine, 3_600_000, &Book::new(), &[]);
+    assert_eq!(again.len(), 1, "the one that is reached is not dialled again");
+    mine.peer_up(Time(200), node(2), None);
+    mine.peer_up(Time(200), node(3), None);
+    assert_eq!(dials(&mut mine, 7_200_000, &Book::new(), &[]), []);
+}
+
+#[test]
+fn c7_a_remembered_address_is_tried_first() {
+    let mut mine = neighbours(&[]);
+    mine.remember(node(1), "/ip4/192.168.1.5/tcp/7700".into());
+    let dial = dials(&mut mine, 0, &book(1), &[]).pop().unwrap();
+    assert_eq!(dial.addresses, ["/ip4/192.168.1.5/tcp/7700", "/ip4/10.0.0.1/tcp/7700"]);
+    mine.peer_up(Time(5), node(1), Some("/ip4/10.0.0.1/tcp/7700".into()));
+    assert_eq!(mine.remembered().collect::<Vec<_>>(), [(&node(1), &"/ip4/10.0.0.1/tcp/7700".to_string())]);
+}
+
+#[test]
+fn c7_memory_of_peers_is_bounded() {
+    let mut mine = neighbours(&[]);
+    for number in 1..=(REMEMBERED_PEERS as u64 + 50) {
+        mine.remember(node(number), "/ip4/192.168.1.5/tcp/7700".into());
+    }
+    mine.remember(node(9_000), "x".repeat(4_000));
+    mine.remember(node(9_001), "with blanks\n".into());
+    assert_eq!(mine.remembered().count(), REMEMBERED_PEERS);
+}
+
+#[test]
+fn failures_are_retried_after_growing_pauses_and_the_dead_are_replaced() {
+    let mut mine = neighbours(&[]);
+    let book = book(4);
+    let mut tries: BTreeMap<NodeId, Vec<u64>> = BTreeMap::new();
+    let mut now = 0;
+    while now < 3_600_000 {
+        for peer in whom(&dials(&mut mine, now, &book, &[])) {
+            tries.entry(peer).or_default().push(now);
+        }
+        now = mine.next_wakeup().expect("never gives up").0.max(now + 1);
+    }
+    assert_eq!(tries.len(), 4, "the fourth got its turn");
+    for (peer, times) in tries {
+        assert!((4..40).contains(&times.len()), "{peer}: {} tries in an hour", times.len());
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 11_000), "never at once");
+    }
+}
+
+#[test]
+fn wanted_wardens_are_dialled_beside_the_own_three() {
+    let mut mine = neighbours(&[]);
+    let book = book(50);
+    for peer in whom(&dials(&mut mine, 0, &book, &[])) {
+        mine.peer_up(Time(1), peer, None);
+    }
+    let wardens = [node(7), node(8), node(999)];
+    let asked = whom(&dials(&mut mine, 2, &book, &wardens));
+    assert!(asked.is_subset(&wardens.into()) && !asked.contains(&node(999)), "nobody is dialled without an address");
+}
+
+#[test]
+fn nobody_is_dialled_when_the_node_has_all_the_links_that_it_may() {
+    let mut mine = neighbours(&["/dns/seed/tcp/1"]);
+    let book = book(200);
+    for number in 100..100 + PEERS as u64 {
+        mine.peer_up(Time(0), node(number), None);
+    }
+    assert_eq!(dials(&mut mine, 1, &book, &[node(1), node(2)]), []);
+}
+
+#[test]
+fn a_link_that_held_clears_its_failures() {
+    let mut mine = neighbours(&[]);
+    let book = book(1);
+    let mut now = 0;
+    for _ in 0..6 {
+        dials(&mut mine, now, &book, &[]);
+        now = mine.next_wakeup().unwrap().0;
+    }
+    mine.peer_up(Time(now), node(1), None);
+    mine.peer_down(Time(now + 120_000), &node(1));
+    assert_eq!(dials(&mut mine, now + 120_000, &book, &[]).len(), 1, "dialled at once");
+}
+
+#[test]
+fn there_is_something_to_ask_at_the_start_after_a_loss_and_while_few_are_known() {
+    let mut mine = neighbours(&[]);
+    assert_eq!(mine.next_wakeup(), Some(Time(0)));
+    assert_eq!(dials(&mut mine, 5, &Book::new(), &[]), []);
+    let again = mine.next_wakeup().expect("members may become known");
+    let book = book(3);
+    for peer in whom(&dials(&mut mine, again.0, &book, &[])) {
+        mine.peer_up(again, peer, None);
+    }
+    assert_eq!(dials(&mut mine, again.0 + 20_000, &book, &[]), []);
+    assert_eq!(mine.next_wakeup(), None, "content");
+    mine.peer_down(Time(90_000), &node(2));
+    assert_eq!(mine.next_wakeup(), Some(Time(90_000)));
+    assert_eq!(whom(&dials(&mut mine, 90_000, &book, &[])), [node(2)].into());
+}
