@@ -152,6 +152,12 @@ impl Node {
         self.me
     }
 
+    /// Whether a sync with some peer has completed since the start: what the mesh knew then is known here.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.synced.any()
+    }
+
     /// The documents in force.
     #[must_use]
     pub fn shelf(&self) -> &Shelf {
