@@ -42,6 +42,8 @@ pub struct AgentView {
     pub blobs: Vec<Digest>,
     /// Downloads under way.
     pub downloads: Vec<DownloadView>,
+    /// What the last dial that failed said.
+    pub last_dial_failure: Option<String>,
     /// What does not work now.
     pub faults: Vec<FaultView>,
     /// The mesh's counters since the start.

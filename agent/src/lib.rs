@@ -17,4 +17,5 @@ pub mod handle;
 pub mod health;
 pub mod identity;
 pub mod install;
+pub mod observer;
 pub mod store;

@@ -105,6 +105,7 @@ pub(crate) struct Driver {
     alarm: Alarm,
     look_at_sources: Instant,
     addresses: Vec<String>,
+    last_dial_failure: Option<String>,
     lean: bool,
     started_at: Timestamp,
 }
@@ -129,6 +130,7 @@ impl Driver {
             alarm: Alarm::new().map_err(DriverError::Timer)?,
             look_at_sources: Instant::now(),
             addresses: Vec::new(),
+            last_dial_failure: None,
             lean: parts.lean,
             started_at: clock::wall(),
         })
@@ -287,6 +289,7 @@ impl Driver {
             }
             NetworkEvent::DialFailed { peer, addresses, reason } => {
                 tracing::debug!(?peer, ?addresses, "not reached: {reason}");
+                self.last_dial_failure = Some(reason);
             }
         }
     }

@@ -66,6 +66,7 @@ impl Driver {
             addresses: self.addresses.clone(),
             blobs: self.blobs.borrow().iter().copied().collect(),
             downloads: self.hands.fetches.views(),
+            last_dial_failure: self.last_dial_failure.clone(),
             faults: fault.into_iter().collect(),
             counters: self.hands.network.counters().list().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }
