@@ -1,11 +1,13 @@
 //! Integration tests of the agent: one binary, one module per subject.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
 
+mod agents;
 mod blobs;
 mod config;
 mod crash;
 mod device;
 mod effects;
+mod fleet;
 mod health;
 mod identity;
 mod local_api;
