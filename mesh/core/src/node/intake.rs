@@ -187,6 +187,11 @@ impl Node {
         let stamp = self.ledger.stamp(&key).unwrap_or_default();
         if key.kind == RecordKind::Status {
             self.presence.heard(key.node, stamp);
+            // Its silence decides a slot: a crash must not bring an older mark back.
+            if self.duty.warden.has_promised(&key.node) {
+                let saves = self.presence.save_now(&key.node);
+                self.persist_presence(saves);
+            }
         }
         self.unsaved.insert(key);
         self.reach_stale |= self.connected.len() < OWN_LINKS;

@@ -17,9 +17,9 @@ use super::{Node, NodeConfig};
 use crate::crypto::Crypto;
 use crate::lease::presence::{Part, Presence};
 use crate::lease::synced::Synced;
-use crate::record::RecordKey;
 use crate::record::ledger::{Entry, Ledger};
 use crate::record::signed::SignedRecord;
+use crate::record::{RecordKey, RecordKind, Stamp};
 use crate::rollout::progress::Passed;
 use crate::spread::Spread;
 use crate::spread::neighbours::Neighbours;
@@ -98,9 +98,15 @@ impl Node {
         }
         let own = stored.own.unwrap_or_default();
         let mut presence = Presence::restore(now.awake_ms, stored.presence);
-        let known: Vec<_> = ledger.entries().map(|(key, entry)| (key.node, entry.rank())).collect();
+        // Marks follow status records; a holder whose record did not survive is counted from its mark or from now.
+        let statuses = ledger.entries().filter(|(key, _)| key.kind == RecordKind::Status);
+        let known: Vec<_> = statuses.map(|(key, _)| (key.node, ledger.stamp(key).unwrap_or_default())).collect();
         for (node, stamp) in known {
             presence.known(node, stamp);
+        }
+        let promised = stored.duty.iter().flat_map(|duty| duty.warden.promises()).map(|promise| promise.holder);
+        for holder in promised.filter(|holder| ledger.status(holder).is_none()) {
+            presence.known(holder, Stamp::default());
         }
         let mut neighbours = Neighbours::new(me, neighbours_seed, config.bootstrap.clone());
         for (peer, address) in stored.remembered {
