@@ -14,6 +14,9 @@ use super::product::ProductFile;
 use super::trust::TrustRaises;
 use super::{Config, DiskLimits, LogFormat};
 
+/// A slot holds the binary under the product's name, and this file.
+const RESERVED: &str = "slot.json";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -88,6 +91,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let data_dir = here(file.data_dir);
     let mut products = BTreeMap::new();
     for (name, product) in file.product {
+        if name.as_str() == RESERVED {
+            return Err(wrong("product", format!("`{RESERVED}` is the name of a file beside the binary: use another")));
+        }
         let product = product.check(folder).map_err(|(key, message)| wrong(&format!("product.{name}.{key}"), message))?;
         products.insert(name, product);
     }

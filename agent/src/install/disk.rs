@@ -128,3 +128,24 @@ impl Disk {
         self.artifacts.open(sha256).map_err(|error| Failure::broken(format!("cannot open the artifact {sha256}: {error}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b2_every_way_in_which_a_disk_is_full_is_said_as_disk_full() {
+        let operation = Operation::Empty(Slot::A);
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            let slot = FillError::Slot { path: "slots/a".into(), source: kind.into() };
+            for failure in [Failure::io(&operation, &kind.into()), Failure::fill(&operation, &slot)] {
+                assert_eq!(failure.fault, Fault::DiskFull);
+                assert!(failure.reason.starts_with("disk-full: "), "{failure}");
+            }
+        }
+        let other = Failure::io(&operation, &io::ErrorKind::PermissionDenied.into());
+        assert_eq!(other.fault, Fault::Broken);
+        let source = FillError::Source(io::ErrorKind::StorageFull.into());
+        assert_eq!(Failure::fill(&operation, &source).fault, Fault::Broken, "reading takes no space");
+    }
+}

@@ -240,7 +240,7 @@ impl Executor {
     /// What the journal still lacks is kept for later. Returns the failure of a start.
     async fn insist(&mut self, operations: &[Operation]) -> Option<Failure> {
         let mut trouble = None;
-        for operation in operations {
+        for (place, operation) in operations.iter().enumerate() {
             let mut left = match operation {
                 Operation::Start(..) | Operation::Stop(..) => REVERT_STARTS,
                 _ => 1,
@@ -258,7 +258,12 @@ impl Executor {
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
                 Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) => trouble = Some(failure),
-                Operation::Note(Entry { mark: Mark::Closed, .. }) | Operation::Point(_) => self.pending.push(operation.clone()),
+                Operation::Note(Entry { mark: Mark::Closed, .. }) => self.pending.push(operation.clone()),
+                // A command would start what `current` still leads to: the rest comes when the disk takes writes again.
+                Operation::Point(_) => {
+                    self.pending.extend(operations.iter().skip(place).cloned());
+                    return trouble;
+                }
                 _ => {}
             }
         }

@@ -187,9 +187,10 @@ impl Keeper {
     async fn spawn(&mut self) -> Result<(), Failure> {
         let Some(launch) = &self.launch else { return Ok(()) };
         let argv = launch.fill_all(&self.config.run);
-        let mut environment = launch.environment();
+        // The last one of a name counts: the configuration cannot hide what finds the process again.
+        let mut environment: Vec<_> = self.config.env.iter().map(|(name, value)| (name.clone(), launch.fill(value))).collect();
+        environment.extend(launch.environment());
         environment.push((leftover::MARK.to_owned(), self.folder.display().to_string()));
-        environment.extend(self.config.env.iter().map(|(name, value)| (name.clone(), launch.fill(value))));
         let name = argv.first().cloned().unwrap_or_default();
         let mut child =
             spawn(&argv, &environment).await.map_err(|error| Failure::broken(format!("cannot run {name}: {error}")))?;
