@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use p256::ecdsa::signature::Verifier as _;
 use p256::ecdsa::{Signature, VerifyingKey};
-use p256::pkcs8::{DecodePublicKey as _, EncodePublicKey as _};
+use p256::pkcs8::{DecodePublicKey as _, EncodePublicKey as _, LineEnding};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::digest::Digest;
@@ -68,6 +68,20 @@ impl PublicKey {
         let spki = key.to_public_key_der().map_err(|_| KeyError)?.as_bytes().to_vec();
         let pin = Digest::of(&spki);
         Ok(Self { key, spki, pin })
+    }
+
+    /// From the PEM of an SPKI (`-----BEGIN PUBLIC KEY-----`), as `openssl pkey -pubout` writes it.
+    ///
+    /// # Errors
+    /// When it is not the PEM of a P-256 key.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        Self::from_key(VerifyingKey::from_public_key_pem(pem).map_err(|_| KeyError)?)
+    }
+
+    /// Its SPKI as PEM.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        self.key.to_public_key_pem(LineEnding::LF).expect("a valid P-256 key always encodes")
     }
 
     /// Its pin.

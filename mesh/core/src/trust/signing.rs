@@ -105,6 +105,8 @@ mod tests {
         let key = SecretKey::generate(&[7; 32]).unwrap();
         let again = SecretKey::from_pem(&key.to_pem()).unwrap();
         assert_eq!(key.pin(), again.pin());
+        assert_eq!(PublicKey::from_pem(&key.public().to_pem()), Ok(key.public().clone()));
+        assert!(PublicKey::from_pem(&key.to_pem()).is_err());
         assert_eq!(key.sign(b"body"), again.sign(b"body"));
         assert!(key.public().verify(b"body", &key.sign(b"body")));
         assert!(!key.public().verify(b"other", &key.sign(b"body")));

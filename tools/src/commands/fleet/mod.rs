@@ -1,0 +1,25 @@
+//! `swell fleet`: make a fleet, look at its folder.
+
+mod init;
+mod show;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+/// Commands about the fleet.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Make a fleet: its keys, its first document, its folder, and the operator's own certificate.
+    Init(init::InitArgs),
+    /// Show what a fleet folder holds, verified.
+    Show(show::ShowArgs),
+}
+
+/// Runs one.
+pub(crate) fn run(command: FleetCommand) -> Result<(), Failure> {
+    match command {
+        FleetCommand::Init(args) => init::run(args),
+        FleetCommand::Show(args) => show::run(args),
+    }
+}

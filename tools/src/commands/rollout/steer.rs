@@ -1,0 +1,157 @@
+//! `swell rollout pause`, `resume`, `abort`: the next generation of a rollout.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use groundswell_core::documents::Body;
+use groundswell_core::documents::rollout::Forgiven;
+use groundswell_core::node_id::NodeId;
+use groundswell_core::record::ClaimName;
+use groundswell_core::text::{Reason, RolloutId};
+use serde::{Deserialize, Serialize};
+
+use super::create::ShownDocument;
+use super::state_name;
+use crate::authoring::files::Batch;
+use crate::authoring::folder::FleetFolder;
+use crate::authoring::keys;
+use crate::authoring::rollout::{Step, next_generation};
+use crate::failure::Failure;
+use crate::output::OutputArgs;
+
+/// What is typed for all three.
+#[derive(Debug, Args)]
+pub(crate) struct SteerArgs {
+    /// The rollout's id.
+    id: RolloutId,
+    /// The fleet folder.
+    #[arg(long, value_name = "DIR")]
+    fleet: PathBuf,
+    /// A rollout key; repeat where several must sign.
+    #[arg(long = "key", required = true, value_name = "FILE")]
+    keys: Vec<PathBuf>,
+    /// Why, for people; at most 500 characters.
+    #[arg(long, default_value = "")]
+    reason: Reason,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What is typed for `pause`.
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    steer: SteerArgs,
+}
+
+/// What is typed for `resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    steer: SteerArgs,
+    /// Accept the failure of a node: its id, and the claim that failed (7.412) where there was one. Repeat for several.
+    #[arg(long, value_name = "NODE[:CLAIM]")]
+    forgive: Vec<Forgive>,
+    /// Accept every failure in this file, which `swell rollouts ID --json` printed.
+    #[arg(long, value_name = "FILE")]
+    forgive_failed: Option<PathBuf>,
+    /// Let the forgiven nodes try again.
+    #[arg(long)]
+    retry: bool,
+}
+
+/// What is typed for `abort`.
+#[derive(Debug, Args)]
+pub(crate) struct AbortArgs {
+    #[command(flatten)]
+    steer: SteerArgs,
+    /// Send back the nodes that have not confirmed. Needs the threshold of keys.
+    #[arg(long)]
+    rollback: bool,
+}
+
+/// `NODE` or `NODE:CLAIM`.
+#[derive(Clone, Debug)]
+struct Forgive {
+    node: NodeId,
+    claim: Option<ClaimName>,
+}
+
+impl std::str::FromStr for Forgive {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (node, claim) = text.split_once(':').map_or((text, None), |(node, claim)| (node, Some(claim)));
+        let node = node.parse().map_err(|error| format!("{error}"))?;
+        let claim = claim.map(str::parse::<ClaimName>).transpose().map_err(|error| error.to_string())?;
+        Ok(Self { node, claim })
+    }
+}
+
+#[derive(Serialize)]
+struct Made {
+    id: RolloutId,
+    generation: u64,
+    state: &'static str,
+    rollout: ShownDocument,
+}
+
+/// Does `pause`.
+pub(crate) fn pause(args: PauseArgs) -> Result<(), Failure> {
+    steer(args.steer, Step::Pause)
+}
+
+/// Does `resume`.
+pub(crate) fn resume(args: ResumeArgs) -> Result<(), Failure> {
+    let mut forgive = args.forgive;
+    if let Some(path) = &args.forgive_failed {
+        forgive.extend(failed(path, &args.steer.id)?);
+    }
+    let retry = args.retry;
+    steer(args.steer, Step::Resume(forgive.into_iter().map(|Forgive { node, claim }| Forgiven { node, claim, retry }).collect()))
+}
+
+/// Does `abort`.
+pub(crate) fn abort(args: AbortArgs) -> Result<(), Failure> {
+    steer(args.steer, Step::Abort { rollback: args.rollback })
+}
+
+fn steer(args: SteerArgs, step: Step) -> Result<(), Failure> {
+    let secrets = keys::read_secrets(&args.keys)?;
+    let mut folder = FleetFolder::open(&args.fleet)?;
+    let next = next_generation(&folder, &args.id, step, args.reason)?;
+    let (id, generation, state) = (next.id.clone(), next.generation.get(), state_name(next.state));
+    let signed = folder.sign(Body::Rollout(next), &secrets)?;
+    let mut batch = Batch::default();
+    signed.write_to(&mut batch);
+    batch.write()?;
+    let text = format!("rollout {id}, generation {generation}: {state}; {}\n  {}", signed.standing(), signed.path.display());
+    args.output.print(&text, &Made { id, generation, state, rollout: ShownDocument::from(&signed) });
+    Ok(())
+}
+
+/// The part of `swell rollouts ID --json` that is read here.
+#[derive(Deserialize)]
+struct SeenRollout {
+    id: RolloutId,
+    nodes: Vec<SeenNode>,
+}
+
+#[derive(Deserialize)]
+struct SeenNode {
+    node: NodeId,
+    standing: String,
+    #[serde(default)]
+    claim: Option<ClaimName>,
+}
+
+fn failed(path: &std::path::Path, id: &RolloutId) -> Result<Vec<Forgive>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|source| Failure::unreadable(path, source))?;
+    let what = || format!("{} is not what `swell rollouts {id} --json` prints", path.display());
+    let seen: SeenRollout = serde_json::from_str(&text).map_err(|error| Failure::invalid_by(what(), error))?;
+    if seen.id != *id {
+        return Err(Failure::invalid(format!("{} is about rollout {}, not {id}", path.display(), seen.id)));
+    }
+    let failed = seen.nodes.into_iter().filter(|node| node.standing.starts_with("failed") || node.standing == "silent");
+    Ok(failed.map(|SeenNode { node, claim, .. }| Forgive { node, claim }).collect())
+}

@@ -1,0 +1,24 @@
+//! What commands print: text for people, or one JSON object with a stable schema.
+
+use clap::Args;
+use serde::Serialize;
+
+/// Arguments of every command that reads.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl OutputArgs {
+    /// Prints `text`, or `value` as JSON.
+    pub(crate) fn print(self, text: &str, value: &impl Serialize) {
+        if self.json {
+            let json = serde_json::to_string_pretty(value).expect("what commands print always has a JSON form");
+            println!("{json}");
+        } else {
+            println!("{}", text.trim_end());
+        }
+    }
+}
