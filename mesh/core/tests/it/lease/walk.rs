@@ -93,7 +93,9 @@ struct World {
     clock_ms: u64,
     /// Machines on the same side reach each other.
     side: Vec<bool>,
+    /// Broken on purpose: holders start with this many grants too few.
     quorum_cut: usize,
+    healing: bool,
     starts: usize,
 }
 
@@ -116,7 +118,7 @@ impl World {
             machines[liar].liar = true;
         }
         let side = vec![true; machines.len()];
-        Self { random, machines, air: Vec::new(), map, slots, clock_ms: 1, side, quorum_cut, starts: 0 }
+        Self { random, machines, air: Vec::new(), map, slots, clock_ms: 1, side, quorum_cut, healing: false, starts: 0 }
     }
 
     fn now(&self, at: usize) -> Now {
@@ -295,7 +297,7 @@ impl World {
         let standing = SeenClaim::standing(machine.id, &machine.own.1).next();
         match standing {
             Some(claim) if claim.active => {
-                let over = self.random.one_in(6);
+                let over = self.healing || self.random.one_in(20);
                 over.then(|| self.finish(at));
             }
             Some(claim) => {
@@ -347,7 +349,12 @@ impl World {
         let place = machine.id.0[31];
         let ready = |(_, status): &(Stamp, Status)| status.products.values().any(|section| section.phase == Phase::Staged);
         let ahead = machine.mesh.statuses.iter().filter(|(id, record)| id.0[31] < place && ready(record)).count();
-        if let Turn::Claim(number) = machine.queue.turn(now.boot, ahead, &free) {
+        // Safety must not rest on good manners: while faults last, half of the claims ignore how slots look.
+        let rude = !self.healing && self.random.one_in(2);
+        let any = u16::try_from(self.random.below(usize::from(self.slots))).unwrap();
+        let machine = &mut self.machines[at];
+        let turn = if rude { Turn::Claim(any) } else { machine.queue.turn(now.boot, ahead, &free) };
+        if let Turn::Claim(number) = turn {
             machine.queue.leave();
             machine.made = Some(MadeAt::now(&now));
             let name = ClaimName(next(machine.own.0));
@@ -379,8 +386,11 @@ impl World {
                 let ms = self.random.next() % 25_000;
                 self.pass_time(ms, None);
             }
-            96 if self.random.one_in(3) => self.crash(at),
-            97 if !self.up(at) => self.restart(at),
+            96 => self.crash(at),
+            97 => {
+                let down: Vec<usize> = (0..self.machines.len()).filter(|at| !self.up(*at)).collect();
+                down.into_iter().for_each(|at| self.restart(at));
+            }
             98 if self.random.one_in(3) => self.side[at] = !self.side[at],
             99 => self.side.fill(true),
             _ => {}
@@ -403,6 +413,7 @@ impl World {
 
     /// Faults stop: everybody is up and connected. Returns whether all got through.
     fn heals(&mut self) -> bool {
+        self.healing = true;
         self.side.fill(true);
         self.air.clear();
         for at in 0..self.machines.len() {
@@ -506,6 +517,6 @@ fn no_slot_ever_has_two_holders_and_when_faults_stop_everybody_gets_through() {
 
 #[test]
 fn the_checker_finds_a_broken_quorum() {
-    let found = (0..150).filter(|seed| walk(*seed, 1_500, 2).1.is_some()).count();
-    assert!(found > 0, "a quorum that is three short must show");
+    let found = (0..150).filter(|seed| walk(*seed, 1_500, 1).1.is_some()).count();
+    assert!(found > 0, "a quorum that is one short must show");
 }
