@@ -102,6 +102,9 @@ pub enum Told {
     SetBack {
         incarnation: u64,
     },
+    StatusTooLarge {
+        size_bytes: usize,
+    },
     PeerUp {
         peer: NodeId,
     },
@@ -234,6 +237,7 @@ impl From<Event> for Told {
             }
             Event::Convicted { node, .. } => Self::Convicted { node },
             Event::SetBack { incarnation } => Self::SetBack { incarnation },
+            Event::StatusTooLarge { size_bytes } => Self::StatusTooLarge { size_bytes },
             Event::Peer { peer, up: true } => Self::PeerUp { peer },
             Event::Peer { peer, up: false } => Self::PeerDown { peer },
         }
@@ -270,6 +274,7 @@ fn log(told: &Told) {
         Told::GrantEnded { pool, slot, holder, why } => debug!("slot {slot} of {pool} is back from {}: {why}", holder.short()),
         Told::Convicted { node } => error!(%node, "signed two different records under one number: it counts for nothing now"),
         Told::SetBack { incarnation } => error!("this node's store was set back: going on as incarnation {incarnation}"),
+        Told::StatusTooLarge { size_bytes } => error!("this node's status has {size_bytes} bytes: configure fewer products here"),
         Told::PeerUp { peer } => debug!(%peer, "connected"),
         Told::PeerDown { peer } => debug!(%peer, "disconnected"),
         Told::PeerRefused { peer, address, reason } => warn!(%peer, address, "refused at the door: {reason}"),

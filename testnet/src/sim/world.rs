@@ -178,14 +178,18 @@ impl World {
         self.input(index, Input::Serves(serves));
     }
 
-    /// Lets time pass until `done`, at most `limit_ms`. Whether it was done.
+    /// Lets time pass until `done`, asked every 100 ms, at most `limit_ms`. Whether it was done.
     pub fn run_until(&mut self, limit_ms: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now_ms.saturating_add(limit_ms);
+        let mut ask_at = self.now_ms;
         loop {
-            if done(self) {
-                return true;
+            if self.now_ms >= ask_at {
+                if done(self) {
+                    return true;
+                }
+                ask_at = self.now_ms + 100;
             }
-            let Some((&(at, _), _)) = self.queue.first_key_value() else { return false };
+            let Some((&(at, _), _)) = self.queue.first_key_value() else { return done(self) };
             if at > end {
                 self.now_ms = end;
                 return done(self);

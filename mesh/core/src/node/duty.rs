@@ -66,10 +66,14 @@ impl Node {
         }
         let durable = self.duty.warden.to_bytes();
         self.persist(&StoreKey::Warden, Some(durable));
+        // An end needs no word of its own: everybody reads it from the holder's record, as this warden did.
+        let news = considered.decisions.iter().any(|decision| !matches!(decision, Decision::End { .. }));
         for decision in considered.decisions {
             self.tell_decision(decision);
         }
-        self.publish_grants(now);
+        if news {
+            self.publish_grants(now);
+        }
         true
     }
 

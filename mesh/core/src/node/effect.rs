@@ -261,6 +261,11 @@ pub enum Event {
         /// The incarnation that it goes on under.
         incarnation: u64,
     },
+    /// This node's status is too large to publish: too many products are configured here.
+    StatusTooLarge {
+        /// How large it would be, signed.
+        size_bytes: usize,
+    },
     /// A member came or went.
     Peer {
         /// Who.

@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// Derives everything that documents alone decide. `remembered`: waves seen to pass, read from the store at the start.
-    pub(super) fn reread_documents(&mut self, now: Now, mut remembered: BTreeMap<RolloutId, Vec<Passed>>) {
+    pub(super) fn reread_documents(&mut self, mut remembered: BTreeMap<RolloutId, Vec<Passed>>) {
         self.documents_changed = false;
         self.reread_rosters();
         self.reread_write_offs();
@@ -62,11 +62,16 @@ impl Node {
             self.follow(&id, passed);
         }
         self.ask_for_rosters();
+        // Retired, revoked and removed nodes change no record: the documents speak for them.
+        let gone: Vec<NodeId> =
+            self.ledger.statuses().map(|(node, _)| *node).filter(|node| self.sight().gone(node).is_some()).collect();
+        for node in gone {
+            self.hear(&node);
+        }
         self.ledger.forget_verdicts({
             let following = &self.following;
             |id: &RolloutId| following.contains_key(id)
         });
-        let _ = now;
     }
 
     fn reread_rosters(&mut self) {

@@ -169,15 +169,21 @@ impl Hold {
         }
     }
 
-    /// The short form that records carry.
+    /// The short form that records carry. What changes from second to second in the queue for a slot is one code there,
+    /// and collecting grants is none: a record is published when its hold changes, and others need to know no more.
     #[must_use]
-    pub fn notice(&self) -> HoldNotice {
+    pub fn notice(&self) -> Option<HoldNotice> {
+        let code = match self {
+            Self::Granting { .. } => return None,
+            Self::SlotsTaken { .. } | Self::Syncing { .. } => HoldCode::Queued,
+            other => other.code(),
+        };
         let until = match self {
             Self::NotBefore(until) => Some(*until),
             Self::Local(notice) => notice.until,
             _ => None,
         };
-        HoldNotice { code: self.code(), until }
+        Some(HoldNotice { code, until })
     }
 }
 

@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    pub(super) fn tell_refusal(&mut self, _bytes: &[u8], rejection: Rejection) {
+    pub(super) fn tell_refusal(&mut self, rejection: Rejection) {
         self.tell(Event::DocumentRejected { peer: None, rejection });
     }
 
@@ -139,7 +139,7 @@ impl Node {
         if !self.writes_records(&key.node, now) {
             return;
         }
-        if key.node == self.me && self.own_record_came_back(now, &record) {
+        if key.node == self.me && self.own_record_came_back(&record) {
             return;
         }
         let stamp = record.stamp();

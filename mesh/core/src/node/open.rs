@@ -149,14 +149,14 @@ impl Node {
             effects: Vec::new(),
             wakeup: None,
         };
-        for (bytes, rejection) in refused {
-            node.tell_refusal(&bytes, rejection);
+        for (_, rejection) in refused {
+            node.tell_refusal(rejection);
         }
         let nodes: BTreeSet<_> = node.ledger.entries().map(|(key, _)| key.node).collect();
         for holder in &nodes {
             node.reread_claims(holder);
         }
-        node.reread_documents(now, stored.passed);
+        node.reread_documents(stored.passed);
         node.settle(now);
         Ok(node)
     }

@@ -44,11 +44,14 @@ pub(super) struct Own {
     /// Publish though nothing changed.
     #[serde(skip)]
     owed: bool,
+    /// The last status was too large to publish, and that was told.
+    #[serde(skip)]
+    oversize: bool,
 }
 
 impl Default for Own {
     fn default() -> Self {
-        Self { incarnation: 1, counter: 0, set_backs: 0, published_ms: None, owed: false }
+        Self { incarnation: 1, counter: 0, set_backs: 0, published_ms: None, owed: false, oversize: false }
     }
 }
 
@@ -97,9 +100,14 @@ impl Node {
         let mut status = self.status();
         let over = |id: &RolloutId| self.shelf.rollout(id).is_none_or(|in_force| self.is_over(&in_force.rollout));
         if let Err(oversize) = fit(&mut status, over) {
-            // Configured products are bounded, so that what must stay fits.
-            panic!("own status: {oversize}");
+            // Nothing is claimed that was not published, so nothing is disrupted either.
+            if !self.own.oversize {
+                self.own.oversize = true;
+                self.tell(Event::StatusTooLarge { size_bytes: oversize.bytes });
+            }
+            return false;
         }
+        self.own.oversize = false;
         let key = self.own_key(RecordKind::Status);
         let said = self.ledger.record(&key).and_then(SignedRecord::status);
         let current = said == Some(&status);
@@ -181,7 +189,7 @@ impl Node {
     /// A record of this node came from a peer. Whether nothing more is to be done with it.
     ///
     /// Newer than anything this node remembers to have signed: its store was set back, or a second machine has its key.
-    pub(super) fn own_record_came_back(&mut self, now: Now, record: &SignedRecord) -> bool {
+    pub(super) fn own_record_came_back(&mut self, record: &SignedRecord) -> bool {
         if self.ledger.stamp(&record.key()).is_some_and(|known| record.stamp() <= known) {
             return false;
         }
@@ -194,12 +202,12 @@ impl Node {
             self.persist(&StoreKey::Own, Some(own));
             self.tell(Event::SetBack { incarnation: self.own.incarnation });
         }
-        self.take_back(now, record);
+        self.take_back(record);
         false
     }
 
     /// Takes back what this node had signed: verdicts and floors, and every promise; then waits (amnesia).
-    fn take_back(&mut self, _now: Now, record: &SignedRecord) {
+    fn take_back(&mut self, record: &SignedRecord) {
         if let Some(status) = record.status() {
             let mut changed = Vec::new();
             for (product, section) in &status.products {

@@ -27,7 +27,7 @@ impl Node {
         let mut unsettled = true;
         for _ in 0..ROUNDS {
             if self.documents_changed {
-                self.reread_documents(now, alloc::collections::BTreeMap::new());
+                self.reread_documents(alloc::collections::BTreeMap::new());
                 self.duty.stale = true;
             }
             self.settle_rollouts(now);

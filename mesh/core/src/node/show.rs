@@ -25,7 +25,7 @@ impl Hold {
     /// In words.
     #[must_use]
     pub fn view(&self) -> HoldView {
-        HoldView { code: self.code(), text: self.to_string(), until: self.notice().until }
+        HoldView { code: self.code(), text: self.to_string(), until: self.notice().and_then(|notice| notice.until) }
     }
 }
 

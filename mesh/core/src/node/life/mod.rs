@@ -181,7 +181,7 @@ impl Life {
             floor: self.kept.floor,
             rollout: self.kept.rollout.clone(),
             phase: self.kept.phase,
-            hold: self.now.hold.as_ref().map(Hold::notice),
+            hold: self.now.hold.as_ref().and_then(Hold::notice),
             claim: self.kept.claim.clone(),
             started_at: attempt.map(|attempt| attempt.upgrade.started_at()),
             verdicts: self.kept.verdicts.clone(),
