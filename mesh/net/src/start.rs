@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use libp2p::core::transport::ListenerId;
 use libp2p::dns::{ResolverConfig, ResolverOpts};
 use libp2p::identity::Keypair;
@@ -135,6 +135,12 @@ async fn bring_up(swarm: &mut Swarm<Mesh>, texts: &[String], listen: Vec<Multiad
         Err(_) => {
             let text = waiting.values().next().map_or("", |text| text.as_str());
             return Err(refused(text, "no network interface has that address".into()));
+        }
+    }
+    // A wildcard becomes one address for each interface: take those that are known already.
+    while let Some(Some(event)) = swarm.next().now_or_never() {
+        if let SwarmEvent::NewListenAddr { address, .. } = event {
+            addresses.push(address);
         }
     }
     Ok(addresses)

@@ -9,6 +9,7 @@ mod blob_wire;
 mod blob_world;
 mod dials;
 mod gossip;
+mod hostile;
 mod links;
 mod node;
 mod stranger;
