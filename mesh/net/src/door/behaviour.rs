@@ -1,9 +1,10 @@
 //! The door as the swarm sees it: keeps each connection from the inner behaviours until it is admitted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use groundswell_core::limits::PEERS;
 use groundswell_core::node_id::NodeId;
 use libp2p::core::transport::PortUse;
 use libp2p::core::{ConnectedPoint, Endpoint};
@@ -77,11 +78,21 @@ impl<B: NetworkBehaviour> Door<B> {
         self.connections.values().filter(|c| c.peer == peer && matches!(c.state, State::Shown(_))).count()
     }
 
+    /// How many peers the inner behaviours know.
+    fn members(&self) -> usize {
+        let shown = self.connections.values().filter(|c| matches!(c.state, State::Shown(_)));
+        shown.map(|c| c.node).collect::<BTreeSet<_>>().len()
+    }
+
     /// The proofs are in: the inner behaviours learn of the connection and give their handler.
     fn show(&mut self, id: ConnectionId, session: [u8; SESSION_BYTES]) {
         let Some(connection) = self.connections.get(&id).filter(|connection| connection.state == State::Waiting) else { return };
         let (peer, endpoint) = (connection.peer, connection.endpoint.clone());
         let other_established = self.shown(peer);
+        if other_established == 0 && self.members() >= PEERS {
+            self.refuse(id, format!("{PEERS} peers are connected already"));
+            return self.close(id);
+        }
         let handler = match &endpoint {
             ConnectedPoint::Dialer { address, role_override, port_use } => {
                 self.inner.handle_established_outbound_connection(id, peer, address, *role_override, *port_use)
