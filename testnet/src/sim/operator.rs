@@ -80,16 +80,12 @@ pub fn node_secret(index: u32) -> [u8; 32] {
     secret
 }
 
-impl Default for Operator {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Operator {
-    /// A new fleet with one key per role.
+    /// A new fleet with one key per role, under guard rails that allow all but for what `limit` changes.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(limit: impl FnOnce(&mut Limits)) -> Self {
+        let mut limits = Limits { min_soak_seconds: 0, max_first_wave_ppm: Ppm::ALL, max_budget_ppm: Ppm::ALL };
+        limit(&mut limits);
         let key = |seed: u8| SecretKey::generate(&[seed; 32]).expect("any non-zero seed gives a key");
         let (root, release, rollout, enroll) = (key(1), key(2), key(3), key(4));
         let fleet = Fleet {
@@ -106,7 +102,7 @@ impl Operator {
                 rollout: role(&rollout),
                 enroll: role(&enroll),
             },
-            limits: Limits { min_soak_seconds: 0, max_first_wave_ppm: Ppm::ALL, max_budget_ppm: Ppm::ALL },
+            limits,
             anchor: None,
             revoked: Vec::new(),
         };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use groundswell_core::digest::Digest;
+use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
 use groundswell_core::node::effect::{Accepted, Effect, Event, Step};
@@ -63,7 +64,13 @@ impl World {
     /// A fleet with these pools, everybody on `running`, listed in roster 1 but not started yet.
     #[must_use]
     pub fn new(seed: u64, pools: &[(&str, u32)], running: Option<Running>) -> Self {
-        let mut operator = Operator::new();
+        Self::with_limits(seed, pools, running, |_| {})
+    }
+
+    /// The same under other guard rails.
+    #[must_use]
+    pub fn with_limits(seed: u64, pools: &[(&str, u32)], running: Option<Running>, limit: impl FnOnce(&mut Limits)) -> Self {
+        let mut operator = Operator::new(limit);
         let mut machines = Vec::new();
         let mut documents = vec![operator.fleet().to_vec()];
         for (pool, count) in pools {

@@ -1,9 +1,9 @@
 //! A good rollout, a bad one, and what operators do about it.
 
 use groundswell_core::digest::Digest;
-use groundswell_core::documents::rollout::{Rollout, State};
+use groundswell_core::documents::rollout::{Hosts, Rollout, State, Wave};
 use groundswell_core::node::view::Standing;
-use groundswell_core::number::Sequence;
+use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::{Phase, Running};
 use groundswell_core::text::{Reason, Version};
 use groundswell_testnet::sim::device::Behaviour;
@@ -228,7 +228,7 @@ fn the_side_without_a_quorum_waits_and_goes_on_when_the_partition_heals() {
 #[test]
 fn ten_percent_of_all_messages_lost_slows_a_rollout_and_breaks_nothing() {
     let mut world = World::new(9, POOLS, first());
-    world.loss = groundswell_core::number::Ppm::new(100_000).unwrap();
+    world.loss = Ppm::new(100_000).unwrap();
     world.run_for(10_000);
     let told = publish(&mut world, 0, "2.0.0", 2);
     assert!(world.run_until(60 * MINUTES, all_soaked), "{}", explain(&world));
@@ -244,4 +244,36 @@ fn d17_fleets_of_one_two_and_three_nodes_upgrade_themselves() {
         assert!(world.run_until(30 * MINUTES, all_soaked), "{count} nodes: {}", explain(&world));
         assert_eq!(running(&world, told.release), usize::try_from(count).unwrap());
     }
+}
+
+#[test]
+fn d42_a_one_node_site_that_is_cut_off_uses_its_own_slot() {
+    let mut world = World::new(11, &[("fleet", 8), ("lighthouse", 1)], first());
+    world.run_for(10_000);
+    let content = b"2.0.0";
+    let (release, body) = world.operator.release("2.0.0", 2, content);
+    let mut rollout = world.operator.rollout("rollout-2.0.0", &release, &body);
+    let hosts = Hosts { attribute: "pool".to_string(), values: vec!["lighthouse".to_string()] };
+    rollout.waves.insert(0, Wave { hosts: Some(hosts), soak_seconds: 30, ..Wave::default() });
+    rollout.prefetch = true;
+    let signed = world.operator.sign_rollout(&rollout);
+    world.give_blob(8, Digest::of(content));
+    world.partition(|index| u32::from(index == 8));
+    world.publish(8, &release.bytes);
+    world.publish(8, &signed.bytes);
+    let alone = |world: &World| world.machine(8).device.running().is_some_and(|running| running.release == release.digest);
+    assert!(world.run_until(5 * MINUTES, alone), "{}", explain(&world));
+    assert_eq!(running(&world, release.digest), 1);
+}
+
+#[test]
+fn a12_a_first_wave_beyond_what_root_allows_starts_nowhere() {
+    let mut world = World::with_limits(12, POOLS, first(), |limits| {
+        limits.max_first_wave_ppm = Ppm::new(50_000).expect("a share");
+    });
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.run_for(10 * MINUTES);
+    assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
+    assert!(explain(&world).contains("the first wave holds 2 nodes, the fleet document allows 1"), "{}", explain(&world));
 }

@@ -83,6 +83,8 @@ pub enum Refusal {
     OutOfScope,
     /// The document that the claim names is not here.
     UnknownPurpose,
+    /// The rollout exceeds the guard rails that root signed.
+    Limits,
     /// The claimant has no valid certificate, or its claim is for another pool than its certificate's.
     NotMember,
 
@@ -122,6 +124,7 @@ impl fmt::Display for Refusal {
             Self::OlderGeneration => f.write_str("the claim names an older generation"),
             Self::OutOfScope => f.write_str("the claimant is out of scope"),
             Self::UnknownPurpose => f.write_str("the document that the claim names is not here"),
+            Self::Limits => f.write_str("the rollout exceeds the fleet document's limits"),
             Self::NotMember => f.write_str("the claimant has no valid certificate for that pool"),
             Self::Roster => f.write_str("the claim names another roster than the one declared here"),
             Self::RosterChange => f.write_str("promises under older rosters may stand (roster-change)"),

@@ -119,6 +119,9 @@ impl Node {
         if progress.halted().is_some() {
             return Err(Refusal::Halted);
         }
+        if self.beyond_limits(progress).is_some() {
+            return Err(Refusal::Limits);
+        }
         let has = wave_of(progress, &claim.holder).is_some() || in_scope(&rollout.scope, certificate);
         let over = self.shelf.rollouts().any(|other| supersedes(&other.rollout, rollout));
         if !has || over {

@@ -118,6 +118,13 @@ pub enum Hold {
     },
     /// This node's own configuration asks for more signatures.
     LocalTrust(String),
+    /// The rollout's first wave is larger than root allows.
+    FirstWaveTooLarge {
+        /// How many nodes it holds.
+        holds: u32,
+        /// How many it may.
+        most: u32,
+    },
     /// This build failed here before.
     Denied,
     /// Another upgrade of the product is unconfirmed.
@@ -161,6 +168,7 @@ impl Hold {
             Self::Queued { .. } => HoldCode::Queued,
             Self::Granting { .. } => HoldCode::Granting,
             Self::LocalTrust(_) => HoldCode::LocalTrust,
+            Self::FirstWaveTooLarge { .. } => HoldCode::Limits,
             Self::Denied => HoldCode::Denied,
             Self::Unconfirmed => HoldCode::Unconfirmed,
             Self::Retry { .. } => HoldCode::Retry,
@@ -236,6 +244,12 @@ impl fmt::Display for Hold {
                 names(f, missing.iter().map(|node| node.short()), u32::try_from(missing.len()).unwrap_or(u32::MAX))
             }
             Self::LocalTrust(why) => write!(f, "this node's own configuration asks for more: {why}"),
+            Self::FirstWaveTooLarge { holds, most } => {
+                write!(
+                    f,
+                    "the first wave holds {holds} nodes, the fleet document allows {most}: sign a rollout with a smaller one"
+                )
+            }
             Self::Denied => write!(f, "this build failed here before: it is not tried again until forgiven or superseded"),
             Self::Unconfirmed => write!(f, "another upgrade of this product is not confirmed yet"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),

@@ -136,7 +136,7 @@ impl Node {
             Err(error) => return self.refuse_frame(peer, &format!("{error}")),
         };
         let key = record.key();
-        if !self.writes_records(&key.node, now) {
+        if !self.writes_records(&key.node) {
             return;
         }
         if key.node == self.me && self.own_record_came_back(&record) {
@@ -161,7 +161,7 @@ impl Node {
             return self.refuse_frame(peer, "a proof with a record that does not verify");
         };
         let (key, stamp) = (one.key(), one.stamp());
-        if !self.writes_records(&key.node, now) {
+        if !self.writes_records(&key.node) {
             return;
         }
         match self.ledger.convict(one, other) {
@@ -174,12 +174,12 @@ impl Node {
         }
     }
 
-    /// Whether records of `node` are kept: members with a pool, and those that are gone while their slots may count.
-    fn writes_records(&self, node: &NodeId, now: Now) -> bool {
-        match self.shelf.member(node, now.wall) {
-            Ok(certificate) => certificate.pool.is_some(),
-            Err(_) => false,
-        }
+    /// Whether records of `node` are kept: its certificate names a pool, and it is neither retired nor revoked. A certificate
+    /// that has expired stops its node from starting, never from saying how a running upgrade ended.
+    fn writes_records(&self, node: &NodeId) -> bool {
+        let revoked = self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node));
+        let certificate = self.shelf.certificate(node);
+        !revoked && certificate.is_some_and(|certificate| certificate.pool.is_some() && !certificate.retired)
     }
 
     /// Everything that follows from a changed entry of the ledger.

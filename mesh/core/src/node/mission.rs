@@ -156,6 +156,9 @@ impl Node {
             }
         }
         let (Some(progress), Some(wave)) = (&following.progress, wave) else { return Err(Hold::RosterMissing) };
+        if let Some(hold) = self.beyond_limits(progress) {
+            return Err(hold);
+        }
         match progress.gate(wave) {
             Gate::Open => Ok(()),
             Gate::Shut(hold) => Err(self.with_names(hold, following)),

@@ -181,6 +181,8 @@ hold_codes! {
     Granting = "granting",
     /// This node's own configuration asks for more signatures.
     LocalTrust = "local-trust",
+    /// Beyond the guard rails that root signed.
+    Limits = "limits",
     /// This build failed here before.
     Denied = "denied",
     /// Another upgrade of the product is not confirmed yet.
