@@ -179,6 +179,8 @@ pub struct NodeRow {
     pub confirmed_at: Option<Timestamp>,
     /// When it vouched.
     pub soaked_at: Option<Timestamp>,
+    /// The claim that it holds or that its verdict is about: what `forgiven` names.
+    pub claim: Option<ClaimName>,
     /// Its verdict.
     pub outcome: Option<Outcome>,
     /// Why it failed.
