@@ -132,7 +132,9 @@ fn a_rollout_is_paused_resumed_with_forgiven_failures_and_aborted_for_good() {
     let seen = serde_json::json!({"id": "next", "nodes": [
         {"node": node, "standing": "failed", "claim": "1.7"},
         {"node": node, "standing": "soaked", "claim": null}]});
-    desk.write("seen.json", &seen.to_string());
+    desk.write("seen.json", &serde_json::json!([seen]).to_string());
+    let other = [&["rollout", "resume", "other"], &STEER[1..], &["--forgive-failed", "seen.json"]].concat();
+    assert!(desk.fails(2, &other).contains("says nothing about rollout other"));
     steer(&desk, "resume", &["--forgive-failed", "seen.json", "--retry"]);
     steer(&desk, "pause", &[]);
     assert_eq!(steer(&desk, "resume", &["--forgive", &node])["generation"], 5);

@@ -67,7 +67,9 @@ fn no_file_is_named_after_nothing() {
     let vague: Vec<_> = rust_files()
         .into_iter()
         .map(|(path, _)| path)
-        .filter(|path| path.file_stem().is_some_and(|stem| ["utils", "helpers", "common", "misc", "types"].iter().any(|name| stem == *name)))
+        .filter(|path| {
+            path.file_stem().is_some_and(|stem| ["utils", "helpers", "common", "misc", "types"].iter().any(|name| stem == *name))
+        })
         .collect();
     assert!(vague.is_empty(), "name these after what they hold: {vague:#?}");
 }

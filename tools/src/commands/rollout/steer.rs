@@ -52,7 +52,7 @@ pub(crate) struct ResumeArgs {
     /// Accept the failure of a node: its id, and the claim that failed (7.412) where there was one. Repeat for several.
     #[arg(long, value_name = "NODE[:CLAIM]")]
     forgive: Vec<Forgive>,
-    /// Accept every failure in this file, which `swell rollouts ID --json` printed.
+    /// Accept every failure in this file, which `swell rollouts --json` printed.
     #[arg(long, value_name = "FILE")]
     forgive_failed: Option<PathBuf>,
     /// Let the forgiven nodes try again.
@@ -130,7 +130,14 @@ fn steer(args: SteerArgs, step: Step) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The part of `swell rollouts ID --json` that is read here.
+/// The part of `swell rollouts --json` that is read here: all rollouts, or one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seen {
+    All(Vec<SeenRollout>),
+    One(SeenRollout),
+}
+
 #[derive(Deserialize)]
 struct SeenRollout {
     id: RolloutId,
@@ -147,11 +154,14 @@ struct SeenNode {
 
 fn failed(path: &std::path::Path, id: &RolloutId) -> Result<Vec<Forgive>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|source| Failure::unreadable(path, source))?;
-    let what = || format!("{} is not what `swell rollouts {id} --json` prints", path.display());
-    let seen: SeenRollout = serde_json::from_str(&text).map_err(|error| Failure::invalid_by(what(), error))?;
-    if seen.id != *id {
-        return Err(Failure::invalid(format!("{} is about rollout {}, not {id}", path.display(), seen.id)));
-    }
-    let failed = seen.nodes.into_iter().filter(|node| node.standing.starts_with("failed") || node.standing == "silent");
+    let what = || format!("{} is not what `swell rollouts --json` prints", path.display());
+    let seen: Seen = serde_json::from_str(&text).map_err(|error| Failure::invalid_by(what(), error))?;
+    let all = match seen {
+        Seen::All(all) => all,
+        Seen::One(one) => vec![one],
+    };
+    let seen = all.into_iter().find(|seen| seen.id == *id);
+    let seen = seen.ok_or_else(|| Failure::invalid(format!("{} says nothing about rollout {id}", path.display())))?;
+    let failed = seen.nodes.into_iter().filter(|node| node.standing == "failed");
     Ok(failed.map(|SeenNode { node, claim, .. }| Forgive { node, claim }).collect())
 }
