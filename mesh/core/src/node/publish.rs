@@ -6,13 +6,16 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::effect::Event;
 use super::keys::{StoreKey, encode};
+use crate::digest::Digest;
 use crate::lease::presence::{Part, Save};
+use crate::limits::SERVES;
 use crate::node_id::NodeId;
 use crate::record::fit::fit;
 use crate::record::signed::{RecordBody, SignedRecord};
@@ -169,9 +172,20 @@ impl Node {
             protocols: alloc::vec![PROTOCOL],
             lean: self.config.lean,
             products,
-            serves: if self.config.lean { Vec::new() } else { self.serves.iter().copied().take(crate::limits::SERVES).collect() },
+            serves: if self.config.lean { Vec::new() } else { self.served() },
             log: String::new(),
         }
+    }
+
+    /// Artifacts that it can serve whole: those of the newest releases first, for these are asked for.
+    fn served(&self) -> Vec<Digest> {
+        let mut releases: Vec<_> = self.shelf.releases().map(|(_, release)| release).collect();
+        releases.sort_by_key(|release| Reverse(release.sequence));
+        let artifacts = releases.into_iter().flat_map(|release| &release.artifacts).map(|artifact| artifact.sha256.into());
+        let mut served: Vec<Digest> = artifacts.filter(|sha256| self.serves.contains(sha256)).collect();
+        served.dedup();
+        served.truncate(SERVES);
+        served
     }
 
     /// When the status is due though nothing changed.

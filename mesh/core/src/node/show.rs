@@ -134,7 +134,9 @@ impl Node {
             started_at: about.and_then(|section| section.started_at),
             confirmed_at: verdict.and_then(|verdict| verdict.confirmed_at),
             soaked_at: verdict.and_then(|verdict| verdict.soaked_at),
-            claim: verdict.and_then(|verdict| verdict.claim).max(about.and_then(|section| section.claim.as_ref()).map(|claim| claim.name)),
+            claim: verdict
+                .and_then(|verdict| verdict.claim)
+                .max(about.and_then(|section| section.claim.as_ref()).map(|claim| claim.name)),
             outcome: verdict.map(|verdict| verdict.outcome),
             error: verdict
                 .filter(|verdict| verdict.outcome > crate::record::status::Outcome::Soaked)
