@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use groundswell_core::digest::Digest;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -39,7 +40,9 @@ fn regular(file: &File) -> io::Result<()> {
 /// Writes a small file so that after a crash there is the old content or the new, never a mixture. Durable once the
 /// folder is flushed.
 pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let fresh = path.with_added_extension("new");
+    // Two that replace the same file at once must not share the new one.
+    static REPLACED: AtomicU64 = AtomicU64::new(0);
+    let fresh = path.with_added_extension(format!("{}.new", REPLACED.fetch_add(1, Ordering::Relaxed)));
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow()).open(&fresh)?;
     file.write_all(content)?;

@@ -26,6 +26,8 @@ pub struct Partial {
     state: Mutex<State>,
     /// Held while data and bitmap are flushed, so that an older bitmap never overwrites a newer one.
     checkpoint: Mutex<()>,
+    /// Whether it is whole; held while that is being found out, so that two who finish agree.
+    whole: Mutex<bool>,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,8 @@ impl Partial {
             let _ = known.set(list);
         }
         let state = Mutex::new(State { held, unnoted_bytes: 0, closed: false });
-        Ok(Self { shared: Arc::clone(shared), name, layout, file, list: known, state, checkpoint: Mutex::new(()) })
+        let (checkpoint, whole) = (Mutex::new(()), Mutex::new(false));
+        Ok(Self { shared: Arc::clone(shared), name, layout, file, list: known, state, checkpoint, whole })
     }
 
     /// The blob's name.
@@ -180,6 +183,10 @@ impl PieceSink for Partial {
 
     fn finish(&self) -> Result<(), SinkError> {
         let blob = self.name.sha256;
+        let mut whole = self.whole.lock().expect("no holder of this lock panics");
+        if *whole {
+            return Ok(());
+        }
         let list = self.list.get().ok_or_else(|| SinkError::Io(io::Error::other("a blob without its hash list is not whole")))?;
         self.file.sync_all()?;
         if files::sha256(&self.file)? != blob {
@@ -189,6 +196,7 @@ impl PieceSink for Partial {
         self.abandon();
         std::fs::rename(self.shared.part(&blob), self.shared.path(&blob))?;
         files::sync_folder(&self.shared.settings.folder)?;
+        *whole = true;
         self.shared.completed(blob, list.clone());
         files::remove(&self.shared.have(&blob))?;
         Ok(())

@@ -69,10 +69,10 @@ pub enum DownloadError {
     /// [`BLOBS`] are here.
     #[error("there are {BLOBS} blobs already; remove some")]
     TooMany,
-    /// It is being downloaded: the earlier [`Partial`] is still alive.
-    #[error("{0} is being downloaded already")]
+    /// Another thread is looking at its files this very moment: a mistake of the caller.
+    #[error("the download of {0} is being begun already")]
     Underway(Digest),
-    /// The blob is here, and has another size or blake3 root than the manifest says.
+    /// The blob is here or on its way, with another size or blake3 root than this manifest says.
     #[error("the manifest contradicts itself: {0} has another size or blake3 root")]
     Contradiction(Digest),
     /// A file cannot be written or read.
@@ -110,7 +110,8 @@ pub struct Held {
 pub enum Begun {
     /// The blob is here as a whole.
     Whole,
-    /// It goes into this; one at a time for a blob. Dropping it keeps what it has, for the next attempt.
+    /// It goes into this. Dropping it keeps what it has, for the next attempt; while one is alive (a stopped download
+    /// may still be finishing a write), the same is given out again.
     Partial(Arc<Partial>),
 }
 
@@ -206,7 +207,11 @@ impl BlobStore {
                 return if same { Ok(Begun::Whole) } else { Err(DownloadError::Contradiction(blob)) };
             }
             state.underway.retain(|_, partial| partial.strong_count() > 0);
-            if state.underway.contains_key(&blob) || !state.opening.insert(blob) {
+            if let Some(partial) = state.underway.get(&blob).and_then(Weak::upgrade) {
+                let same = partial.name() == name;
+                return if same { Ok(Begun::Partial(partial)) } else { Err(DownloadError::Contradiction(blob)) };
+            }
+            if !state.opening.insert(blob) {
                 return Err(DownloadError::Underway(blob));
             }
         }
