@@ -161,6 +161,18 @@ impl Operator {
         published
     }
 
+    /// Signs the retirement of node number `index`: the same certificate under the next serial.
+    ///
+    /// # Panics
+    /// When it was never admitted.
+    #[must_use]
+    pub fn retire(&self, index: u32) -> Published {
+        let node = SoftwareCrypto::from_secret(&node_secret(index)).node();
+        let (_, certificate) = self.certificates.get(&node).expect("only an admitted node is retired");
+        let retired = Certificate { serial: certificate.serial + 1, retired: true, ..certificate.clone() };
+        publish(Kind::Node, &retired, &self.enroll)
+    }
+
     /// Cuts the next roster from every certificate.
     pub fn cut_roster(&mut self) -> Published {
         let (version, previous) = match &self.roster {

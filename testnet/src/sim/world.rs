@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use groundswell_core::crypto::{Crypto as _, SoftwareCrypto};
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
+use groundswell_core::node::Node;
+use groundswell_core::node::admission::admit;
 use groundswell_core::node::effect::{Accepted, Effect, Event, Step};
 use groundswell_core::node::input::{Input, Report, Source};
 use groundswell_core::node_id::NodeId;
@@ -17,7 +20,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::device::{Behaviour, Device};
 use super::machine::Machine;
-use super::operator::{Operator, product};
+use super::operator::{Operator, node_secret, product};
 
 /// Something that will happen to a machine, if it is still in the same life.
 #[derive(Debug)]
@@ -385,12 +388,23 @@ impl World {
         if index == other || !self.reachable(index, other) || self.machine(index).links.contains(&other) {
             return;
         }
+        if !self.admits(index, other) || !self.admits(other, index) {
+            return;
+        }
         self.dialled.insert((index, other));
         for (me, you, dialled) in [(index, other, true), (other, index, false)] {
             self.machine_mut(me).links.insert(you);
             let (peer, address) = (self.machine(you).id, dialled.then(|| self.machine(you).address()));
             self.input(me, Input::PeerUp { peer, dialled, address });
         }
+    }
+
+    /// Whether one machine lets the other in: the same judgement as at the real door.
+    fn admits(&self, index: u32, other: u32) -> bool {
+        let (machine, peer) = (self.machine(index), self.machine(other));
+        let (Some(node), Some(proof)) = (&machine.node, peer.node.as_ref().and_then(Node::own_proof)) else { return false };
+        let crypto = SoftwareCrypto::from_secret(&node_secret(index));
+        admit(node.shelf(), &peer.id, proof, machine.now(self.now_ms).wall, &crypto).is_ok()
     }
 
     fn unlink(&mut self, index: u32, other: u32) {
@@ -430,6 +444,5 @@ impl World {
 }
 
 fn node_id(index: u32) -> NodeId {
-    use groundswell_core::crypto::{Crypto as _, SoftwareCrypto};
-    SoftwareCrypto::from_secret(&super::operator::node_secret(index)).node()
+    SoftwareCrypto::from_secret(&node_secret(index)).node()
 }

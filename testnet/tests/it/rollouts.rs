@@ -277,3 +277,18 @@ fn a12_a_first_wave_beyond_what_root_allows_starts_nowhere() {
     assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
     assert!(explain(&world).contains("the first wave holds 2 nodes, the fleet document allows 1"), "{}", explain(&world));
 }
+
+#[test]
+fn a_retired_member_is_shown_the_door_and_leaves_every_count() {
+    let mut world = World::new(13, POOLS, first());
+    world.run_for(10_000);
+    let retired = world.operator.retire(11);
+    world.publish(0, &retired.bytes);
+    assert!(world.run_until(MINUTES, |world| world.machine(11).links.is_empty()), "{}", explain(&world));
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    let others = |world: &World| running(world, told.release) == 11;
+    assert!(world.run_until(30 * MINUTES, others), "{}", explain(&world));
+    let rollouts = world.machine(0).node.as_ref().unwrap().rollouts(world.machine(0).now(world.now_ms));
+    let not_applicable: u32 = rollouts.iter().flat_map(|rollout| &rollout.waves).map(|wave| wave.not_applicable).sum();
+    assert_eq!(not_applicable, 1, "{rollouts:#?}");
+}

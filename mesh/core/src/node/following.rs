@@ -1,6 +1,7 @@
 //! Each rollout in force as this node follows it, and what is derived when documents change.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::Node;
@@ -19,7 +20,7 @@ use crate::rollout::applies::Skip;
 use crate::rollout::member::{Member, in_scope};
 use crate::rollout::progress::{Change, Clock, Passed, Progress};
 use crate::rollout::report::MemberReport;
-use crate::text::{Pool, RolloutId};
+use crate::text::{Pool, Reason, RolloutId};
 use crate::time::Now;
 
 /// One rollout as this node follows it.
@@ -78,10 +79,20 @@ impl Node {
         for node in gone {
             self.hear(&node);
         }
+        self.part_from_the_gone();
         self.ledger.forget_verdicts({
             let following = &self.following;
             |id: &RolloutId| following.contains_key(id)
         });
+    }
+
+    /// Peers are admitted once per connection: who was revoked or retired since is shown the door.
+    fn part_from_the_gone(&mut self) {
+        let gone: Vec<(NodeId, Gone)> =
+            self.connected.iter().filter_map(|peer| Some((*peer, self.sight().gone(peer)?))).collect();
+        for (peer, why) in gone.into_iter().filter(|(_, why)| *why != Gone::Removed) {
+            self.effects.push(Effect::Hangup { peer, reason: Reason::lossy(&format!("the node is {why}")) });
+        }
     }
 
     fn reread_rosters(&mut self) {

@@ -10,7 +10,9 @@ use super::hold::Hold;
 use super::keys::{StoreKey, encode};
 use super::life::{Act, Kept};
 use super::mission::Orders;
+use super::sight::NodeSight;
 use super::turn::Question;
+use crate::lease::sight::Sight as _;
 use crate::limits::SAVE_RECORDS_AFTER_MS;
 use crate::record::ClaimName;
 use crate::record::status::{Claim, Phase, Purpose};
@@ -154,7 +156,10 @@ impl Node {
         if core::mem::take(&mut self.reach_stale) || due || !self.pacing.seek.is_empty() {
             let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
             let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
-            let heard = self.ledger.statuses().map(|(node, status)| Member { node: *node, addresses: &status.addresses });
+            let sight =
+                NodeSight { ledger: &self.ledger, shelf: &self.shelf, presence: &self.presence, written_off: &self.written_off };
+            let heard = self.ledger.statuses().filter(|(node, _)| sight.gone(node).is_none());
+            let heard = heard.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
             let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));
             for dial in self.neighbours.dials(now.boot, members, &self.pacing.seek) {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
