@@ -24,7 +24,8 @@ pub struct Partial {
     file: File,
     list: OnceLock<HashList>,
     state: Mutex<State>,
-    /// Held while data and bitmap are flushed, so that an older bitmap never overwrites a newer one.
+    /// Held while a file beside the data is replaced: an older bitmap never overwrites a newer one, and two peers that
+    /// bring the hash list at once do not write one temporary file.
     checkpoint: Mutex<()>,
     /// Whether it is whole; held while that is being found out, so that two who finish agree.
     whole: Mutex<bool>,
@@ -160,6 +161,10 @@ impl PieceSink for Partial {
     }
 
     fn keep_hash_list(&self, list: &HashList) -> Result<(), SinkError> {
+        let _one_at_a_time = self.checkpoint.lock().expect("no holder of this lock panics");
+        if self.list.get().is_some() {
+            return Ok(());
+        }
         let keep = sidecar::write_list(&self.shared.hashes(&self.name.sha256), list);
         keep.and_then(|()| files::sync_folder(&self.shared.settings.folder)).map_err(|error| self.sink_error(error))?;
         let _ = self.list.set(list.clone());

@@ -406,3 +406,19 @@ fn the_bitmap_never_claims_a_piece_that_is_not_in_the_data() {
         assert_eq!(sample.list.verify_piece(piece, bytes), Ok(()));
     }
 }
+
+#[test]
+fn two_peers_that_bring_the_hash_list_at_once_do_not_fail_the_download() {
+    let sample = sample(3 * PIECE);
+    for _ in 0..50 {
+        let folder = TempDir::new().unwrap();
+        let store = open(&folder);
+        let partial = begin(&store, &sample);
+        std::thread::scope(|scope| {
+            let keepers: Vec<_> = (0..4).map(|_| scope.spawn(|| partial.keep_hash_list(&sample.list))).collect();
+            for keeper in keepers {
+                keeper.join().unwrap().unwrap();
+            }
+        });
+    }
+}
