@@ -302,6 +302,7 @@ impl Driver {
             }
             News::NoSource(sha256) => (sha256, false, Box::new(move || Report::NoSource { sha256 })),
             News::Failed(sha256, fault, reason) => {
+                tracing::warn!("a download failed: {reason}");
                 (sha256, true, Box::new(move || Report::FetchFailed { sha256, fault, reason: reason.clone() }))
             }
             News::Roster { digest, bytes } => {
