@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{fleet, node, release, rollout};
+use crate::commands::{agent, fleet, node, online, release, rollout};
 
 /// Rolls signed releases out over a fleet without a control plane.
 ///
@@ -30,4 +30,20 @@ pub(crate) enum Command {
     /// Make, plan and steer rollouts.
     #[command(subcommand)]
     Rollout(rollout::RolloutCommand),
+    /// Hand documents and files to any agent; end when enough members hold them.
+    Publish(online::publish::PublishArgs),
+    /// What this machine's agent runs and waits for.
+    Status(online::status::StatusArgs),
+    /// Why this node is not moving.
+    Explain(online::explain::ExplainArgs),
+    /// Rollouts with their waves, or one with its nodes.
+    Rollouts(online::rollouts::RolloutsArgs),
+    /// The members of the mesh.
+    Peers(online::peers::PeersArgs),
+    /// Who holds which slot of which pool's budget.
+    Leases(online::leases::LeasesArgs),
+    /// What happened, and what happens now.
+    Events(online::events::EventsArgs),
+    /// Run this machine's agent.
+    Agent(agent::AgentArgs),
 }

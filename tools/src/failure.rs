@@ -29,7 +29,6 @@ pub(crate) enum Failure {
     },
     /// Exit 3: the agent or a peer cannot be reached.
     #[error("{0}")]
-    #[expect(dead_code, reason = "the commands that reach agents come next")]
     Unreachable(String),
     /// Exit 4: refused by trust, with the reason code.
     #[error("{what} is refused")]

@@ -8,6 +8,7 @@ mod args;
 mod authoring;
 mod commands;
 mod failure;
+mod online;
 mod output;
 
 use std::process::ExitCode;

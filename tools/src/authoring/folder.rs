@@ -153,16 +153,7 @@ impl FleetFolder {
 
     /// Where a document of this body belongs.
     pub(crate) fn place(&self, body: &Body) -> PathBuf {
-        let dir = &self.dir;
-        match body {
-            Body::Fleet(fleet) => dir.join(format!("fleet-{}.json", fleet.version)),
-            Body::Node(node) if node.serial == 1 => dir.join("certificates").join(format!("{}.json", node.name)),
-            Body::Node(node) => dir.join("certificates").join(format!("{}-{}.json", node.name, node.serial)),
-            Body::Token(token) => dir.join("tokens").join(format!("{}.json", token.key.pin().hex())),
-            Body::Roster(roster) => dir.join("rosters").join(format!("{}.json", roster.version)),
-            Body::Release(release) => dir.join("releases").join(format!("{}-{}.json", release.product, release.version)),
-            Body::Rollout(rollout) => dir.join("rollouts").join(format!("{}-{}.json", rollout.id, rollout.generation)),
-        }
+        place(&self.dir, body)
     }
 
     /// Signs `body` and takes it onto the shelf as every agent would; one that lacks signatures is taken as half-signed.
@@ -214,6 +205,19 @@ impl Signed {
     /// `complete`, or what it lacks.
     pub(crate) fn standing(&self) -> String {
         self.lacks.as_ref().map_or_else(|| "complete".to_string(), |lacks| lacks.detail.clone())
+    }
+}
+
+/// Where a document of this body belongs in the fleet folder `dir`.
+pub(crate) fn place(dir: &Path, body: &Body) -> PathBuf {
+    match body {
+        Body::Fleet(fleet) => dir.join(format!("fleet-{}.json", fleet.version)),
+        Body::Node(node) if node.serial == 1 => dir.join("certificates").join(format!("{}.json", node.name)),
+        Body::Node(node) => dir.join("certificates").join(format!("{}-{}.json", node.name, node.serial)),
+        Body::Token(token) => dir.join("tokens").join(format!("{}.json", token.key.pin().hex())),
+        Body::Roster(roster) => dir.join("rosters").join(format!("{}.json", roster.version)),
+        Body::Release(release) => dir.join("releases").join(format!("{}-{}.json", release.product, release.version)),
+        Body::Rollout(rollout) => dir.join("rollouts").join(format!("{}-{}.json", rollout.id, rollout.generation)),
     }
 }
 

@@ -1,7 +1,9 @@
 //! One folder per group of commands, one file per command: its arguments as typed, and what it does.
 
+pub(crate) mod agent;
 pub(crate) mod fleet;
 pub(crate) mod node;
+pub(crate) mod online;
 pub(crate) mod release;
 pub(crate) mod rollout;
 
@@ -15,5 +17,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Node(command) => node::run(command),
         Command::Release(command) => release::run(command),
         Command::Rollout(command) => rollout::run(command),
+        Command::Publish(args) => online::publish::run(&args),
+        Command::Status(args) => online::status::run(&args),
+        Command::Explain(args) => online::explain::run(&args),
+        Command::Rollouts(args) => online::rollouts::run(&args),
+        Command::Peers(args) => online::peers::run(&args),
+        Command::Leases(args) => online::leases::run(&args),
+        Command::Events(args) => online::events::run(&args),
+        Command::Agent(args) => agent::run(args),
     }
 }

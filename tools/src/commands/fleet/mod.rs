@@ -1,6 +1,7 @@
 //! `swell fleet`: make a fleet, look at its folder.
 
 mod init;
+mod pull;
 mod show;
 
 use clap::Subcommand;
@@ -12,6 +13,8 @@ use crate::failure::Failure;
 pub(crate) enum FleetCommand {
     /// Make a fleet: its keys, its first document, its folder, and the operator's own certificate.
     Init(init::InitArgs),
+    /// Rebuild or refresh a fleet folder from any agent.
+    Pull(pull::PullArgs),
     /// Show what a fleet folder holds, verified.
     Show(show::ShowArgs),
 }
@@ -20,6 +23,7 @@ pub(crate) enum FleetCommand {
 pub(crate) fn run(command: FleetCommand) -> Result<(), Failure> {
     match command {
         FleetCommand::Init(args) => init::run(args),
+        FleetCommand::Pull(args) => pull::run(&args),
         FleetCommand::Show(args) => show::run(args),
     }
 }

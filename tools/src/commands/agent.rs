@@ -1,0 +1,85 @@
+//! `swell agent`: runs this machine's agent until it is told to stop.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use groundswell_agent::agent::{self, AgentError};
+use groundswell_agent::config::{Config, LogFormat};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// Threads that may wait for disks and health checks at once; each costs memory only while it is in use.
+const BLOCKING_THREADS: usize = 16;
+
+/// What is typed.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/groundswell/agent.toml")]
+    config: PathBuf,
+    /// Print the documented default configuration instead of running.
+    #[arg(long)]
+    print_config: bool,
+    /// Check the configuration instead of running.
+    #[arg(long, conflicts_with = "print_config")]
+    check: bool,
+}
+
+/// Does it.
+pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
+    if args.print_config {
+        print!("{}", Config::documented_default());
+        return Ok(());
+    }
+    let config = Config::load(&args.config).map_err(|error| Failure::invalid_by("the agent does not start", error))?;
+    let filter = EnvFilter::try_new(&config.log_filter).map_err(|error| {
+        Failure::invalid_by(format!("{}: log.filter: `{}` is no filter", args.config.display(), config.log_filter), error)
+    })?;
+    if args.check {
+        println!("{} is a valid configuration", args.config.display());
+        return Ok(());
+    }
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let begun = match config.log_format {
+        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+    begun.map_err(|error| Failure::failed("cannot log", error))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(1024 * 1024)
+        .thread_name("swell-agent")
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
+    let ended = runtime.block_on(async {
+        let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
+        agent::run(config, told).await.map_err(failure)
+    });
+    tracing::info!("stopped");
+    ended
+}
+
+/// Done when this process is told to stop.
+fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn failure(error: AgentError) -> Failure {
+    match error {
+        AgentError::Document { path, source } => Failure::refused(&path, source),
+        AgentError::ForeignCertificate { .. } | AgentError::NoFleet { .. } | AgentError::DocumentFile { .. } => {
+            Failure::invalid_by("the agent does not start", error)
+        }
+        other => Failure::failed("the agent does not run", other),
+    }
+}
