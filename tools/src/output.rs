@@ -1,5 +1,7 @@
 //! What commands print: text for people, or one JSON object with a stable schema.
 
+use std::io::Write as _;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -14,11 +16,12 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     /// Prints `text`, or `value` as JSON.
     pub(crate) fn print(self, text: &str, value: &impl Serialize) {
-        if self.json {
-            let json = serde_json::to_string_pretty(value).expect("what commands print always has a JSON form");
-            println!("{json}");
+        let line = if self.json {
+            serde_json::to_string_pretty(value).expect("what commands print always has a JSON form")
         } else {
-            println!("{}", text.trim_end());
-        }
+            text.trim_end().to_owned()
+        };
+        // A reader that has gone (`| head`) has seen what it wanted.
+        let _ = writeln!(std::io::stdout(), "{line}");
     }
 }

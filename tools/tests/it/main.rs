@@ -5,4 +5,5 @@ mod desk;
 mod offline_fleet;
 mod offline_release;
 mod offline_rollout;
+mod online;
 mod tidy;

@@ -1,0 +1,204 @@
+//! The commands that talk to agents, against real agent processes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::desk::Desk;
+
+/// Longer than anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An agent process; killed when the test is over.
+struct Agent {
+    child: Child,
+    socket: String,
+    port: u16,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts the agent of an admitted node.
+fn start(desk: &Desk, name: &str, bootstrap: &[u16]) -> Agent {
+    let fleet = desk.json(&["fleet", "show", "fleet"])["fleet"].as_str().unwrap().to_owned();
+    let port = free_port();
+    let peers: Vec<String> = bootstrap.iter().map(|port| format!("\"/ip4/127.0.0.1/tcp/{port}\"")).collect();
+    let socket = desk.path(&format!("nodes/{name}/agent.sock")).display().to_string();
+    let text = format!(
+        r#"
+data-dir = "data"
+fleet = "{fleet}"
+documents = ["../../fleet/fleet-1.json"]
+key-file = "node.key"
+certificate-file = "../../fleet/certificates/{name}.json"
+listen = ["/ip4/127.0.0.1/tcp/{port}"]
+bootstrap = [{}]
+socket = "agent.sock"
+[limits]
+keep-free = "1MiB"
+[product.bcd]
+activator = {{ type = "supervise", run = ["{{binary}}"], stop-timeout = "1s" }}
+health = {{ type = "process", interval = "200ms", timeout = "1s" }}
+"#,
+        peers.join(", ")
+    );
+    let config = format!("nodes/{name}/agent.toml");
+    desk.write(&config, &text);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_swell"))
+        .args(["agent", "--config"])
+        .arg(desk.path(&config))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(log.any(|line| line.contains("is running")), "{name} ended before it ran");
+    // Whoever writes a log must not wait for a reader.
+    std::thread::spawn(move || log.for_each(drop));
+    Agent { child, socket, port }
+}
+
+/// Looks at what a command prints until `done`.
+fn until(desk: &Desk, line: &[&str], done: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let value = desk.json(line);
+        if done(&value) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{line:?}: {value:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn desk_with_release() -> Desk {
+    let desk = Desk::with_fleet(&["--min-soak", "1s"]);
+    desk.admit(&[("a1", "p"), ("a2", "p"), ("a3", "p")]);
+    desk.write("out/1.0.0/linux-amd64", "#!/bin/sh\nexec sleep 1000\n");
+    let sign = ["release", "sign", "out/1.0.0", "--product", "bcd", "--version", "1.0.0", "--sequence", "1"];
+    desk.done(&[&sign[..], &["--key", "keys/release.pem", "--fleet", "fleet"]].concat());
+    desk.write(
+        "rollout.toml",
+        "manifest = \"out/1.0.0/manifest.json\"\nconfirm-after = \"1s\"\n[[wave]]\npercent = \"10%\"\nsoak = \"1s\"\n\
+         [[wave]]\npercent = \"100%\"\nsoak = \"1s\"\n",
+    );
+    desk.done(&["rollout", "create", "rollout.toml", "--fleet", "fleet", "--key", "keys/rollout.pem", "--id", "r1"]);
+    desk
+}
+
+#[test]
+fn what_is_published_to_one_peer_is_seen_from_another_and_pulled_from_a_third() {
+    let desk = desk_with_release();
+    let first = start(&desk, "a1", &[]);
+    let second = start(&desk, "a2", &[first.port]);
+    let third = start(&desk, "a3", &[second.port]);
+    let status = ["status", "--socket", &third.socket];
+    until(&desk, &status, |status| status["peers"].as_u64() > Some(0));
+
+    let to = format!("127.0.0.1:{}", first.port);
+    let publish = ["publish", "fleet", "out/1.0.0", "--to", &to, "--key", "keys/operator.key", "--within", "60s"];
+    let published = desk.json(&publish);
+    assert_eq!(published["files"].as_array().unwrap().len(), 1);
+    assert_eq!(published["copies"], 2);
+
+    until(&desk, &status, |status| status["products"][0]["phase"] == "soaked");
+    let text = desk.done(&status);
+    assert!(text.contains("a3 in pool p") && text.contains("1.0.0"), "{text}");
+    let rollouts = until(&desk, &["rollouts", "r1", "--socket", &third.socket], |seen| seen[0]["complete"] == true);
+    assert_eq!(rollouts[0]["nodes"].as_array().unwrap().len(), 3);
+    assert!(desk.done(&["rollouts", "r1", "--socket", &third.socket]).contains("passed"));
+    assert!(desk.done(&["explain", "bcd", "--socket", &third.socket]).starts_with("bcd: "));
+    assert!(desk.done(&["peers", "--socket", &third.socket]).contains("bcd 1.0.0"));
+    assert!(desk.done(&["leases", "--socket", &third.socket]).contains("free"));
+    let events = desk.json(&["events", "--socket", &third.socket]);
+    assert!(events.as_array().unwrap().iter().any(|event| event["kind"] == "phase-changed" && event["to"] == "soaked"));
+
+    let from = format!("127.0.0.1:{}", third.port);
+    let known = ["--known", "fleet/fleet-1.json", "--known", "fleet/certificates/operator.json"];
+    let pull = ["fleet", "pull", "pulled", "--from", &from, "--key", "keys/operator.key"];
+    desk.done(&[&pull[..], &known[..]].concat());
+    desk.done(&["fleet", "pull", "pulled-here", "--socket", &first.socket]);
+    let original = desk.json(&["fleet", "show", "fleet"]);
+    assert_eq!(desk.json(&["fleet", "show", "pulled"]), original);
+    assert_eq!(desk.json(&["fleet", "show", "pulled-here"]), original);
+    let again = desk.json(&["fleet", "pull", "pulled", "--socket", &second.socket]);
+    assert_eq!(again["written"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
+    let desk = desk_with_release();
+    let agent = start(&desk, "a1", &[]);
+    let socket = ["--socket", agent.socket.as_str()];
+    let published = desk.json(&[&["publish", "fleet", "out/1.0.0"], &socket[..]].concat());
+    assert_eq!(published["copies"], 1);
+    let status =
+        until(&desk, &[&["status"], &socket[..]].concat(), |status| status["agent"]["blobs"][0] == published["files"][0]);
+    assert_eq!(status["name"], "a1");
+    // Alone, with two that do not answer: nobody else can hold it.
+    let late = [&["publish", "fleet", "out/1.0.0", "--copies", "2", "--within", "1s"], &socket[..]].concat();
+    assert!(desk.fails(1, &late).contains("fewer than 2 members"));
+
+    let other = Desk::with_fleet(&[]);
+    std::fs::copy(other.path("fleet/fleet-1.json"), desk.path("foreign.json")).unwrap();
+    let refused = desk.fails(4, &[&["publish", "foreign.json"], &socket[..]].concat());
+    assert!(refused.contains("foreign.json is refused: fleet: "), "{refused}");
+    desk.write("out/1.0.0/linux-amd64", "something else");
+    let differs = desk.fails(2, &[&["publish", "out/1.0.0"], &socket[..]].concat());
+    assert!(differs.contains("linux-amd64 is not the file that the manifest names"), "{differs}");
+    assert!(desk.fails(2, &[&["publish", "nowhere.json"], &socket[..]].concat()).contains("nowhere.json"));
+    assert!(desk.fails(2, &[&["rollouts", "r9"], &socket[..]].concat()).contains("no rollout r9"));
+    assert!(desk.fails(2, &[&["explain", "xyz"], &socket[..]].concat()).contains("xyz is not configured"));
+}
+
+#[test]
+fn nobody_there_is_exit_3_with_the_address() {
+    let desk = desk_with_release();
+    assert!(desk.fails(3, &["status", "--socket", "nowhere.sock"]).contains("nowhere.sock"));
+    let to = format!("127.0.0.1:{}", free_port());
+    let publish = ["publish", "fleet", "--to", &to, "--key", "keys/operator.key"];
+    assert!(desk.fails(3, &publish).contains(&to.replace(':', "/tcp/")));
+    assert!(desk.fails(2, &["publish", "fleet", "--to", &to]).contains("--key is missing"));
+    assert!(desk.fails(2, &["publish", "fleet", "--to", "nowhere", "--key", "keys/operator.key"]).contains("`nowhere`"));
+}
+
+#[test]
+fn a_stranger_is_refused_by_trust() {
+    let desk = desk_with_release();
+    let agent = start(&desk, "a1", &[]);
+    let other = Desk::with_fleet(&[]);
+    let to = format!("127.0.0.1:{}", agent.port);
+    let refused = other.run(&["publish", "fleet", "--to", &to, "--key", "keys/operator.key"]);
+    assert!(matches!(refused.code, 3 | 4), "{} {}", refused.code, refused.err);
+}
+
+#[test]
+fn m5_a_wrong_configuration_ends_the_agent_with_the_key_and_a_missing_key_file_with_its_name() {
+    let desk = desk_with_release();
+    let agent = start(&desk, "a1", &[]);
+    let config = std::fs::read_to_string(desk.path("nodes/a1/agent.toml")).unwrap();
+    desk.write("nodes/a2/agent.toml", &config.replace("bootstrap", "bootstraps"));
+    let unknown = desk.fails(2, &["agent", "--config", "nodes/a2/agent.toml"]);
+    assert!(unknown.contains("unknown key `bootstraps`"), "{unknown}");
+    desk.write("nodes/a2/agent.toml", &config);
+    let foreign = desk.fails(2, &["agent", "--config", "nodes/a2/agent.toml"]);
+    assert!(foreign.contains("certificates/a1.json is the certificate of"), "{foreign}");
+    desk.write("nodes/a2/agent.toml", &config.replace("certificates/a1", "certificates/a2"));
+    let taken = desk.fails(1, &["agent", "--config", "nodes/a2/agent.toml"]);
+    assert!(taken.contains(&agent.port.to_string()), "{taken}");
+    desk.write("nodes/a3/agent.toml", &config.replace("certificates/a1", "certificates/a3").replace("node.key", "no.key"));
+    assert!(desk.fails(1, &["agent", "--config", "nodes/a3/agent.toml"]).contains("no.key"));
+    let running = desk.fails(1, &["agent", "--config", "nodes/a1/agent.toml"]);
+    assert!(running.contains("in use"), "{running}");
+    assert!(desk.done(&["agent", "--print-config"]).contains("data-dir"));
+}
