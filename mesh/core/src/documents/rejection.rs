@@ -38,6 +38,23 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every code, in the order in which they are written down.
+    pub const ALL: [Self; 13] = [
+        Self::Malformed,
+        Self::NotCanonical,
+        Self::Threshold,
+        Self::Product,
+        Self::Expired,
+        Self::NotYetValid,
+        Self::Rollback,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::Fleet,
+        Self::UnknownKey,
+        Self::Limits,
+        Self::Revoked,
+    ];
+
     /// The code as it is written: `not-canonical`.
     #[must_use]
     pub fn code(self) -> &'static str {

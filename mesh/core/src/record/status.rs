@@ -121,6 +121,9 @@ macro_rules! hold_codes {
         pub enum HoldCode { $($(#[$doc])* $name,)* }
 
         impl HoldCode {
+            /// Every code, in the order in which they are written down.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
             /// The code as it is written.
             #[must_use]
             pub fn code(self) -> &'static str {
