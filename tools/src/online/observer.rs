@@ -22,7 +22,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// Who the observer is.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ObserverArgs {
-    /// The observer's key, e.g. operator.key as `swell fleet init` wrote it. Default: $`SWELL_KEY`.
+    /// The observer's key, e.g. operator.key as `swell fleet init` wrote it. Default: $SWELL_KEY.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
 }
