@@ -6,4 +6,5 @@ mod offline_fleet;
 mod offline_release;
 mod offline_rollout;
 mod online;
+mod pages;
 mod tidy;

@@ -21,11 +21,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testnet", &["groundswell-core"]),
 ];
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tools/ lies in the workspace").to_path_buf()
 }
 
-fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a source folder can be read") {
         let path = entry.expect("a folder entry can be read").path();
         if path.is_dir() {
@@ -36,7 +36,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn rust_files() -> Vec<(PathBuf, String)> {
+pub(crate) fn rust_files() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for part in ["mesh", "agent", "tools", "testnet"] {
         files(&workspace().join(part), "rs", &mut found);
@@ -76,7 +76,7 @@ fn no_file_is_named_after_nothing() {
 
 #[test]
 fn nothing_unfinished_is_left_in_the_sources() {
-    let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX", "#[ignore"];
+    let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX", "#[ignore]"];
     let here = Path::new(file!()).file_name().expect("this file has a name");
     let unfinished: Vec<_> = rust_files()
         .into_iter()

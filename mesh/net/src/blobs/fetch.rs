@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::connect::Connect;
 use super::document::{self, DocumentError};
 use super::download::{Download, blocking};
-use super::limits::{DAMAGED_TIMES, NEWS_WITHIN, RETRY_FIRST, RETRY_MOST};
+use super::limits::{DAMAGED_TIMES, RETRY_FIRST, RETRY_MOST};
 use super::source::{PieceSink, SinkError};
 use super::standing::{Charge, Standings};
 use super::supplier::{Parting, converse};
@@ -219,10 +219,10 @@ impl Swarm<'_> {
         }
         match parting {
             Parting::Complete => {}
-            Parting::Useless => self.pause(peer, NEWS_WITHIN),
+            Parting::Useless => self.pause(peer),
             Parting::Broken(reason) => {
                 tracing::debug!(%peer, reason, "a source of a blob is given up for now");
-                self.pause(peer, RETRY_MOST);
+                self.pause(peer);
             }
             Parting::Charged(charge) => {
                 self.fetcher.standings.charge(peer, charge);
@@ -233,8 +233,8 @@ impl Swarm<'_> {
         Ok(())
     }
 
-    fn pause(&mut self, peer: NodeId, most: Duration) {
-        let length = self.pauses.get(&peer).map_or(RETRY_FIRST, |pause| (pause.length * 2).min(most));
+    fn pause(&mut self, peer: NodeId) {
+        let length = self.pauses.get(&peer).map_or(RETRY_FIRST, |pause| (pause.length * 2).min(RETRY_MOST));
         self.pauses.insert(peer, Pause { until: Instant::now() + length, length });
     }
 

@@ -18,11 +18,8 @@ pub const HAVE_EVERY: Duration = Duration::from_millis(500);
 pub const USELESS_AFTER: Duration = Duration::from_secs(10);
 /// First pause before a peer that could not help is asked again; doubles each time.
 pub const RETRY_FIRST: Duration = Duration::from_millis(500);
-/// Longest such pause for a peer that could not be reached, broke off or stalled.
+/// Longest such pause.
 pub const RETRY_MOST: Duration = Duration::from_secs(30);
-/// Longest such pause for a peer that merely did not have what is needed: it may get it any moment, and asking costs
-/// a hundred bytes.
-pub const NEWS_WITHIN: Duration = Duration::from_secs(4);
 /// How long a peer that sent what is provably not the blob is not asked for anything.
 pub const CHARGED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Most peers remembered as charged; the oldest makes room.
