@@ -31,7 +31,7 @@ fn free_port() -> u16 {
 
 /// Starts the agent of an admitted node.
 fn start(desk: &Desk, name: &str, bootstrap: &[u16]) -> Agent {
-    let fleet = desk.json(&["fleet", "show", "fleet"])["fleet"].as_str().unwrap().to_owned();
+    let fleet = desk.json(&["fleet", "show", "fleet"]).get("fleet").unwrap().as_str().unwrap().to_owned();
     let port = free_port();
     let peers: Vec<String> = bootstrap.iter().map(|port| format!("\"/ip4/127.0.0.1/tcp/{port}\"")).collect();
     let socket = desk.path(&format!("nodes/{name}/agent.sock")).display().to_string();
