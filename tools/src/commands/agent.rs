@@ -34,7 +34,8 @@ pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let config = Config::load(&args.config).map_err(|error| Failure::invalid_by("the agent does not start", error))?;
-    let filter = EnvFilter::try_new(&config.log_filter).map_err(|error| {
+    // The swarm's own words at `info` are for its makers; a filter that names it has the last word.
+    let filter = EnvFilter::try_new(format!("libp2p_swarm=warn,{}", config.log_filter)).map_err(|error| {
         Failure::invalid_by(format!("{}: log.filter: `{}` is no filter", args.config.display(), config.log_filter), error)
     })?;
     if args.check {

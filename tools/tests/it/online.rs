@@ -11,7 +11,7 @@ use crate::desk::Desk;
 /// Longer than anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An agent process; killed when the test is over.
+/// An agent process. Told to stop when the test is over, so that what it supervises ends with it.
 struct Agent {
     child: Child,
     socket: String,
@@ -20,7 +20,10 @@ struct Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        let told = Command::new("kill").arg(self.child.id().to_string()).status();
+        if !told.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }
