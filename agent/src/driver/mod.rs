@@ -290,6 +290,7 @@ impl Driver {
             NetworkEvent::DialFailed { peer, addresses, reason } => {
                 tracing::debug!(?peer, ?addresses, "not reached: {reason}");
                 self.last_dial_failure = Some(reason);
+                self.feed(Input::DialFailed { peer, addresses });
             }
         }
     }

@@ -43,6 +43,13 @@ pub enum Input {
         /// Who.
         peer: NodeId,
     },
+    /// A dial led to no connection: the answer to [`super::effect::Effect::Dial`] where there was no [`Input::PeerUp`].
+    DialFailed {
+        /// Who was expected.
+        peer: Option<NodeId>,
+        /// The addresses of the effect.
+        addresses: Vec<String>,
+    },
     /// A frame of the neighbour protocol from an admitted peer.
     Frame {
         /// From whom.

@@ -3,7 +3,7 @@
 //! A node picks three members at random and keeps to them; one that cannot be reached for a while is replaced. Until it
 //! has three links it also dials its configured bootstrap addresses and the roster's meeting addresses. It dials a member
 //! only at addresses from that member's own signed record, or where it reached it before.
-//! Pure: the driver dials, and what it does not report back within [`DIAL_MS`] has failed. Inbound links need nothing here.
+//! Pure: the driver dials and says what failed; what it does not report back within [`DIAL_MS`] has failed too. Inbound links need nothing here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -60,6 +60,8 @@ enum Target {
 struct Attempts {
     failures: u32,
     next_at: Time,
+    /// A dial is under way: `next_at` counts the time that it may take.
+    under_way: bool,
 }
 
 /// Whom this node wants as neighbours, what it remembers of them, and when it tries again.
@@ -107,6 +109,22 @@ impl Neighbours {
             self.remember(peer, address.clone());
         }
         self.connected.insert(peer, (now, address));
+    }
+
+    /// A dial came to nothing: only its pause is left to wait for.
+    pub fn dial_failed(&mut self, now: Time, peer: Option<NodeId>, addresses: &[String]) {
+        let targets: Vec<Target> = match peer {
+            Some(peer) => alloc::vec![Target::Member(peer)],
+            None => addresses.iter().cloned().map(Target::Address).collect(),
+        };
+        for target in targets {
+            if let Some(attempts) = self.attempts.get_mut(&target).filter(|attempts| attempts.under_way) {
+                attempts.under_way = false;
+                attempts.next_at = Time(attempts.next_at.0.saturating_sub(DIAL_MS)).max(now);
+                let at = attempts.next_at;
+                self.wake_by(at);
+            }
+        }
     }
 
     /// The last link to a peer is gone.
@@ -235,6 +253,7 @@ impl Neighbours {
             let jitter = self.rng.next_u64() % (pause / 2 + 1);
             attempts.failures = attempts.failures.saturating_add(1);
             attempts.next_at = now.after_ms(DIAL_MS + pause + jitter);
+            attempts.under_way = true;
         }
         if *room > 0 || may {
             let at = attempts.next_at;

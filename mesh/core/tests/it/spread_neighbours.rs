@@ -56,6 +56,21 @@ fn a_lonely_node_dials_its_bootstrap_and_meeting_addresses_until_it_has_three_li
 }
 
 #[test]
+fn a_dial_that_is_known_to_have_failed_is_tried_again_after_its_pause_alone() {
+    let seed = "/dns/seed/tcp/1".to_string();
+    let mut mine = neighbours(&[&seed]);
+    assert_eq!(dials(&mut mine, 0, &Book::new(), &[]).len(), 1);
+    assert_eq!(dials(&mut mine, 5_000, &Book::new(), &[]), [], "it may still be under way");
+    let mut other = neighbours(&[&seed]);
+    dials(&mut other, 0, &Book::new(), &[]);
+    other.dial_failed(Time(10), None, &[seed.clone()]);
+    other.dial_failed(Time(20), None, &[seed]);
+    assert!(other.next_wakeup().is_some_and(|at| at <= Time(1_500)));
+    assert_eq!(dials(&mut other, 900, &Book::new(), &[]), [], "the pause is kept");
+    assert_eq!(dials(&mut other, 1_500, &Book::new(), &[]).len(), 1);
+}
+
+#[test]
 fn c7_a_remembered_address_is_tried_first() {
     let mut mine = neighbours(&[]);
     mine.remember(node(1), "/ip4/192.168.1.5/tcp/7700".into());
