@@ -63,8 +63,8 @@ fn a_dial_that_is_known_to_have_failed_is_tried_again_after_its_pause_alone() {
     assert_eq!(dials(&mut mine, 5_000, &Book::new(), &[]), [], "it may still be under way");
     let mut other = neighbours(&[&seed]);
     dials(&mut other, 0, &Book::new(), &[]);
-    other.dial_failed(Time(10), None, &[seed.clone()]);
-    other.dial_failed(Time(20), None, &[seed]);
+    other.dial_failed(Time(10), None, std::slice::from_ref(&seed));
+    other.dial_failed(Time(20), None, std::slice::from_ref(&seed));
     assert!(other.next_wakeup().is_some_and(|at| at <= Time(1_500)));
     assert_eq!(dials(&mut other, 900, &Book::new(), &[]), [], "the pause is kept");
     assert_eq!(dials(&mut other, 1_500, &Book::new(), &[]).len(), 1);
