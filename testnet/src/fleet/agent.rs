@@ -1,0 +1,288 @@
+//! One node of a fleet of real processes: its folder, its configuration, and its agent while that runs.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::api::Api;
+use super::error::FleetError;
+use super::plan::PRODUCT;
+use super::service;
+use super::swell::Swell;
+use super::wait::until;
+
+/// How long an agent may take until it answers on its socket: twelve of them share a processor.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+/// How long an agent may take to end on SIGTERM: it stops its service first.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Lines of the log in an error.
+const LAST_LINES: usize = 12;
+
+/// A node.
+#[derive(Debug)]
+pub struct Agent {
+    name: String,
+    pool: String,
+    folder: PathBuf,
+    /// Its port in the mesh.
+    port: u16,
+    service_port: u16,
+    api: Api,
+    running: Option<Child>,
+}
+
+/// What its configuration says.
+#[derive(Clone, Debug)]
+pub struct Configuration<'a> {
+    /// The fleet's id.
+    pub fleet: &'a str,
+    /// The fleet document's file.
+    pub document: &'a Path,
+    /// Its certificate's file.
+    pub certificate: &'a Path,
+    /// Addresses that it knows.
+    pub bootstrap: Vec<String>,
+    /// The witness's socket.
+    pub witness: &'a Path,
+    /// Log filter.
+    pub log: &'a str,
+}
+
+impl Agent {
+    /// A node in `folder`. Nothing runs.
+    #[must_use]
+    pub fn new(name: &str, pool: &str, folder: &Path, port: u16, service_port: u16) -> Self {
+        let api = Api::new(name, &folder.join("agent.sock"));
+        let (name, pool, folder) = (name.to_owned(), pool.to_owned(), folder.to_path_buf());
+        Self { name, pool, folder, port, service_port, api, running: None }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its pool.
+    #[must_use]
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its local API.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Where other members reach it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("/ip4/127.0.0.1/tcp/{}", self.port)
+    }
+
+    /// Its configuration's file.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.folder.join("agent.toml")
+    }
+
+    /// Its data folder.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Its agent's process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.as_ref().and_then(Child::id)
+    }
+
+    /// Writes its configuration.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn configure(&self, configuration: &Configuration<'_>) -> Result<(), FleetError> {
+        let Configuration { fleet, document, certificate, bootstrap, witness, log } = configuration;
+        let quoted: Vec<String> = bootstrap.iter().map(|address| format!("\"{address}\"")).collect();
+        let text = format!(
+            r#"data-dir = "data"
+fleet = "{fleet}"
+documents = ["{document}"]
+key-file = "node.key"
+certificate-file = "{certificate}"
+listen = ["{address}", "/ip4/127.0.0.1/udp/{port}/quic-v1"]
+bootstrap = [{bootstrap}]
+mdns = false
+socket = "agent.sock"
+
+[log]
+filter = "{log}"
+
+[product.{PRODUCT}.activator]
+type = "supervise"
+run = ["{{binary}}", "sample-service"]
+env = {{ {PORT} = "{service_port}", {WITNESS} = "{witness}", {NODE} = "{name}" }}
+stop-timeout = "2s"
+restart = {{ backoff = "500ms", backoff-max = "5s", stable-after = "2s" }}
+
+[product.{PRODUCT}.health]
+type = "http"
+url = "http://127.0.0.1:{service_port}/health"
+interval = "250ms"
+timeout = "2s"
+healthy-after = 1
+unhealthy-after = 2
+"#,
+            document = document.display(),
+            certificate = certificate.display(),
+            address = self.address(),
+            port = self.port,
+            bootstrap = quoted.join(", "),
+            witness = witness.display(),
+            service_port = self.service_port,
+            name = self.name,
+            PORT = service::PORT,
+            WITNESS = service::WITNESS,
+            NODE = service::NODE,
+        );
+        let path = self.config_file();
+        std::fs::write(&path, text).map_err(FleetError::io(format!("cannot write {}", path.display())))
+    }
+
+    /// Starts its agent, leashed by `program` (this harness's binary) to the calling thread. Returns at once.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&mut self, program: &Path, swell: &Swell) -> Result<(), FleetError> {
+        let log = File::options().create(true).append(true).open(self.log_file());
+        let log = log.map_err(FleetError::io(format!("cannot write {}", self.log_file().display())))?;
+        let second = log.try_clone().map_err(FleetError::io("cannot share the log's file"))?;
+        let mut command = Command::new(program);
+        command.arg("leash").arg(std::process::id().to_string()).arg("--").arg(swell.path());
+        command.args(["agent", "--config"]).arg(self.config_file());
+        command.stdin(Stdio::null()).stdout(log).stderr(second).process_group(0).kill_on_drop(true);
+        let child = command.spawn().map_err(FleetError::io(format!("cannot start the agent of {}", self.name)))?;
+        self.running = Some(child);
+        Ok(())
+    }
+
+    /// Waits until its agent answers.
+    ///
+    /// # Errors
+    /// When it ends instead, or takes too long.
+    pub async fn answers(&mut self) -> Result<(), FleetError> {
+        let what = format!("the agent of {} answers", self.name);
+        until(&what, ANSWERS_WITHIN, async || {
+            self.check_running()?;
+            Ok(self.api.status().await.map(|_| ()))
+        })
+        .await
+    }
+
+    /// An error when its agent has ended by itself.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check_running(&mut self) -> Result<(), FleetError> {
+        let Some(child) = &mut self.running else { return Ok(()) };
+        match child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                self.running = None;
+                Err(FleetError::Ended { node: self.name.clone(), status: status.to_string(), log: self.last_lines() })
+            }
+            Err(source) => Err(FleetError::Io { what: format!("cannot look at the agent of {}", self.name), source }),
+        }
+    }
+
+    /// Waits until its agent ends by itself.
+    ///
+    /// # Errors
+    /// When it goes on.
+    pub async fn ends(&mut self) -> Result<ExitStatus, FleetError> {
+        let late = || FleetError::Late {
+            what: format!("the agent of {} ends", self.name),
+            within: ENDS_WITHIN,
+            seen: "it runs".to_owned(),
+        };
+        let Some(child) = &mut self.running else { return Err(FleetError::NoNode(self.name.clone())) };
+        let status = tokio::time::timeout(ENDS_WITHIN, child.wait()).await.map_err(|_| late())?;
+        self.running = None;
+        status.map_err(FleetError::io(format!("cannot wait for the agent of {}", self.name)))
+    }
+
+    /// Asks its agent to end, and waits until it and its service have.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn stop(&mut self) -> Result<(), FleetError> {
+        if self.running.is_some() {
+            self.signal(Signal::TERM);
+            self.ends().await?;
+        }
+        Ok(())
+    }
+
+    /// Kills its agent, and nothing else: its service stays, as after a crash.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn crash(&mut self) -> Result<(), FleetError> {
+        self.signal(Signal::KILL);
+        self.ends().await.map(|_| ())
+    }
+
+    /// Asks its agent to end, without waiting.
+    pub(crate) fn ask_to_stop(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Kills its agent at once, if it runs.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(mut child) = self.running.take() {
+            // Killed on drop, and waited for by the runtime.
+            let _ = child.try_wait();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let group = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            // One that has just ended is what is wanted.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Its agent's log.
+    #[must_use]
+    pub fn log_file(&self) -> PathBuf {
+        self.folder.join("agent.log")
+    }
+
+    /// All that its agent logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// The end of its agent's log.
+    #[must_use]
+    pub fn last_lines(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.split_at(lines.len().saturating_sub(LAST_LINES)).1.join("\n")
+    }
+}
