@@ -1,2 +1,65 @@
-//! Placeholder.
-fn main() {}
+//! `groundswell-testnet`: the demo, and what fleets of real processes need of a program: the sample service and the leash.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the demo talks to people")]
+
+mod demo;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use groundswell_testnet::fleet::{leash, service};
+
+/// Proof of Groundswell on real processes.
+#[derive(Debug, Parser)]
+#[command(name = "groundswell-testnet", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Twelve real agents on this machine: a good release, a bad one, and the way forward. Exit code 0 only when all is as it must be.
+    Demo(demo::DemoArgs),
+    /// The sample service; run by the agents.
+    #[command(hide = true)]
+    SampleService,
+    /// Becomes a command that dies with its parent.
+    #[command(hide = true)]
+    Leash {
+        /// The process that must be the parent.
+        parent: i32,
+        /// The command.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    if let Command::Leash { parent, command } = &command {
+        eprintln!("{}", leash::become_leashed(*parent, command));
+        return ExitCode::FAILURE;
+    }
+    // One thread: agents are leashed to the thread that starts them.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        match command {
+            Command::Demo(args) => demo::run(args).await,
+            Command::SampleService => match service::run().await {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{error}");
+                    ExitCode::FAILURE
+                }
+            },
+            Command::Leash { .. } => unreachable!("handled above"),
+        }
+    })
+}
