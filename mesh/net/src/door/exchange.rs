@@ -54,7 +54,7 @@ struct Hello {
     proof: Vec<u8>,
 }
 
-/// The dialler's first half: both proofs were accepted when it returns; the acceptor still waits for [`accept`].
+/// The dialler's first half: both proofs were accepted when it returns; the acceptor still waits for [`dialler_finishes`].
 pub(crate) async fn dialler_proves<S>(stream: &mut S, peer: NodeId, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
