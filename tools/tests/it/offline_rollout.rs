@@ -26,13 +26,13 @@ fn a_rollout_is_made_with_its_roster_and_the_next_reuses_it() {
     let desk = desk(&[]);
     let made = desk.json(&CREATE);
     assert_eq!(made["waves"], serde_json::json!([1, 1, 1, 2]));
-    assert_eq!((&made["roster_version"], &made["roster"]["complete"]), (&1.into(), &true.into()));
+    assert_eq!((&made["rosterVersion"], &made["roster"]["complete"]), (&1.into(), &true.into()));
     assert_eq!(desk.files("fleet/rollouts"), ["next-1.json"]);
     assert_eq!(desk.files("fleet/rosters"), ["1.json"]);
     desk.release("1.1.0", "2");
     desk.write("next.toml", "id = \"after\"\nproduct = \"bcd\"\nversion = \"1.1.0\"\n");
     let made = desk.json(&CREATE);
-    assert_eq!((&made["roster_version"], &made["roster"]), (&1.into(), &Value::Null));
+    assert_eq!((&made["rosterVersion"], &made["roster"]), (&1.into(), &Value::Null));
     desk.admit(&[("a4", "edge")]);
     desk.write("next.toml", "id = \"third\"\nproduct = \"bcd\"\nversion = \"1.1.0\"\n");
     let text = desk.done(&CREATE);

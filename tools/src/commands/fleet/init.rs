@@ -79,6 +79,7 @@ pub(crate) struct InitArgs {
 
 /// What is printed with `--json`.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     fleet: Digest,
     document: String,

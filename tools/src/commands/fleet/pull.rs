@@ -42,6 +42,7 @@ pub(crate) struct PullArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Pulled {
     documents: usize,
     written: Vec<String>,

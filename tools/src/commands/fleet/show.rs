@@ -23,6 +23,7 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Shown {
     fleet: Digest,
     version: u64,
@@ -36,6 +37,7 @@ struct Shown {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ShownRollout {
     id: String,
     generation: u64,
@@ -44,6 +46,7 @@ struct ShownRollout {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ShownHalf {
     file: String,
     lacks: String,

@@ -42,6 +42,7 @@ pub(crate) struct AdmitArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Admitted {
     node: NodeId,
     name: NodeName,

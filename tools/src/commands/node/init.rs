@@ -43,6 +43,7 @@ pub(crate) struct InitArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     node: NodeId,
     key: String,

@@ -54,6 +54,7 @@ pub(crate) struct PublishArgs {
 
 /// What is printed with `--json`.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Done {
     documents: Vec<Digest>,
     files: Vec<Digest>,

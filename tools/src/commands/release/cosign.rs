@@ -30,6 +30,7 @@ pub(crate) struct CosignArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     release: Digest,
     manifest: String,

@@ -22,6 +22,7 @@ pub(crate) struct KeygenArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     pin: Digest,
     key: String,

@@ -65,6 +65,7 @@ fn parse_sequence(text: &str) -> Result<Sequence, String> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     release: Digest,
     product: Product,

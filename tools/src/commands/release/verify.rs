@@ -40,6 +40,7 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Verified {
     release: Digest,
     product: Product,

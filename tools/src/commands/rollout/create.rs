@@ -36,6 +36,7 @@ pub(crate) struct CreateArgs {
 
 /// A signed document as `--json` shows it.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ShownDocument {
     /// Its body digest.
     pub(crate) digest: Digest,
@@ -46,6 +47,7 @@ pub(crate) struct ShownDocument {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     id: RolloutId,
     generation: u64,

@@ -38,6 +38,7 @@ pub(crate) struct PlanArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Shown {
     rollout: String,
     roster: u64,
@@ -47,6 +48,7 @@ struct Shown {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ShownWave {
     index: u32,
     opens_at: String,
@@ -58,6 +60,7 @@ struct ShownWave {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ShownNode {
     node: String,
     name: String,

@@ -31,6 +31,7 @@ pub(crate) struct SignArgs {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     documents: Vec<ShownDocument>,
 }

@@ -89,6 +89,7 @@ impl std::str::FromStr for Forgive {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Made {
     id: RolloutId,
     generation: u64,
