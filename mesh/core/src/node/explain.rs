@@ -125,6 +125,11 @@ fn ways_out(life: &Life) -> Vec<String> {
             _ => Vec::new(),
         };
     };
+    match hold {
+        Hold::TooFewSoaked { .. } => return alloc::vec!["roll forward, or sign a generation that asks for less".to_string()],
+        Hold::NoWave => return alloc::vec!["publish a rollout with a wave that takes this node in".to_string()],
+        _ => {}
+    }
     let way = match hold.code() {
         HoldCode::Halted => "find out why they failed; then roll forward, abort, or `swell rollout resume --forgive-failed`",
         HoldCode::Paused => "`swell rollout resume`",
@@ -153,4 +158,26 @@ fn ways_out(life: &Life) -> Vec<String> {
         HoldCode::DeviceFault | HoldCode::Unhealthy => "look at the machine: its log says what failed",
     };
     alloc::vec![way.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::life::Kept;
+    use super::*;
+    use crate::time::{Time, Timestamp};
+
+    fn way(hold: Hold) -> String {
+        let now = Now { awake_ms: 0, boot: Time(0), wall: Timestamp::from_seconds(0) };
+        let mut life = Life::open(Kept::default(), now);
+        life.now.hold = Some(hold);
+        ways_out(&life).concat()
+    }
+
+    #[test]
+    fn a_shut_gate_that_waiting_does_not_open_is_not_told_to_wait() {
+        let who = Vec::new();
+        assert!(way(Hold::WaveShut { mine: 1, waits_for: 0, who, open: 1, members: 2 }).starts_with("nothing to do"));
+        assert!(way(Hold::TooFewSoaked { wave: 0, soaked: 0, needed: 1 }).contains("roll forward"));
+        assert!(way(Hold::NoWave).contains("publish a rollout"));
+    }
 }
