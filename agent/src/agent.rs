@@ -20,7 +20,7 @@ use groundswell_core::node::{Node, NodeConfig, OpenError};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::text::Platform;
 use groundswell_core::trust::local::{LocalTrust, Raise};
-use groundswell_net::blobs::Server;
+use groundswell_net::blobs::{BlobSource, Server};
 use groundswell_net::{Network, StartError};
 use tokio::sync::{mpsc, watch};
 
@@ -34,6 +34,7 @@ use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::identity::{self, IdentityError};
 use crate::install::{ArtifactSource, DeviceError, Devices};
+use crate::observer::files::ReleaseFiles;
 use crate::store::StoreError;
 
 /// Reports of devices that wait for the driver.
@@ -187,7 +188,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     };
     let sources = Sources { network: heard, reports: reported, requests, stop: stopped.clone() };
     let driver = Driver::new(parts, sources)?;
-    let server = Server::new(Arc::new(blobs.clone()), Arc::new(Shelves(node)));
+    // A metered node serves documents, which are small and rare, and no blobs.
+    let served: Arc<dyn BlobSource> = if config.lean { Arc::new(ReleaseFiles::default()) } else { Arc::new(blobs.clone()) };
+    let server = Server::new(served, Arc::new(Shelves(node)));
     tracing::info!("node {} of fleet {} is running; its socket is {}", network.local_id(), config.fleet, config.socket.display());
 
     let api = api::serve(socket, handle, blobs, stopped);

@@ -1,12 +1,13 @@
 //! The agent's one loop over the one enum of everything that can happen to it ([`Happening`]).
 //!
 //! Each happening becomes inputs of the core; the core's effects run strictly in order ([`crate::effects`]); then the
-//! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `fault` is what holds
-//! while the store cannot be written. Decisions are the core's.
+//! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `sweep` says which blobs
+//! are old, `fault` is what holds while the store cannot be written. Decisions are the core's.
 
 mod fault;
 mod fetches;
 mod outlets;
+mod sweep;
 mod views;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use self::fault::Fault;
 use self::fetches::{Fetches, News};
 use self::outlets::Outlets;
+use self::sweep::SWEEP_EVERY;
 use crate::admission::{Door, SharedNode};
 use crate::blobs::BlobStore;
 use crate::clock::{self, Alarm};
@@ -85,6 +87,8 @@ enum Happening {
     Wake,
     /// Time to look at the peers of downloads.
     Sources,
+    /// Time to look for blobs that are not needed any more.
+    Sweep,
     /// Time to try the store again.
     RetryStore,
     MeshEnded,
@@ -97,6 +101,9 @@ pub(crate) struct Driver {
     door: Arc<Door>,
     store: Arc<dyn Durable>,
     blobs: watch::Receiver<BTreeSet<Digest>>,
+    blob_store: BlobStore,
+    unnamed_blobs: BTreeSet<Digest>,
+    sweep_at: Instant,
     hands: Outlets,
     sources: Sources,
     fetched: mpsc::Receiver<News>,
@@ -116,12 +123,15 @@ impl Driver {
     pub(crate) fn new(parts: Parts, sources: Sources) -> Result<Self, DriverError> {
         let fetcher = Arc::new(Fetcher::new(Arc::new(parts.network.clone()), parts.network.local_id()));
         let blobs = parts.blobs.watch();
-        let (fetches, fetched) = Fetches::new(fetcher, parts.blobs);
+        let (fetches, fetched) = Fetches::new(fetcher, parts.blobs.clone());
         Ok(Self {
             node: parts.node,
             door: parts.door,
             store: parts.store,
             blobs,
+            blob_store: parts.blobs,
+            unnamed_blobs: BTreeSet::new(),
+            sweep_at: Instant::now() + SWEEP_EVERY,
             hands: Outlets::new(parts.network, parts.devices, fetches, parts.events),
             sources,
             fetched,
@@ -147,6 +157,7 @@ impl Driver {
             match self.next().await {
                 Happening::Stop => break Ok(()),
                 Happening::MeshEnded => break Err(DriverError::MeshEnded),
+                Happening::Sweep => self.sweep().await,
                 happening => self.take(happening),
             }
         };
@@ -172,6 +183,7 @@ impl Driver {
             Ok(()) = self.blobs.changed(), if well => Happening::Blobs,
             () = self.alarm.rings(), if well => Happening::Wake,
             () = sleep_until(self.look_at_sources), if well && self.hands.fetches.any() => Happening::Sources,
+            () = sleep_until(self.sweep_at), if well => Happening::Sweep,
             () = sleep_until(retry_at), if !well => Happening::RetryStore,
         }
     }
@@ -191,7 +203,7 @@ impl Driver {
             Happening::Sources => self.look_at_sources(),
             // `settle` tries.
             Happening::RetryStore => {}
-            Happening::MeshEnded | Happening::Stop => unreachable!("they end the loop"),
+            Happening::Sweep | Happening::MeshEnded | Happening::Stop => unreachable!("the loop itself takes them"),
         }
     }
 
@@ -328,6 +340,32 @@ impl Driver {
             // Tried again with the next look.
             let _ = self.hands.network.dial(Some(peer), addresses);
         }
+    }
+
+    /// Removes blobs that nobody needs any more.
+    async fn sweep(&mut self) {
+        self.sweep_at = Instant::now() + SWEEP_EVERY;
+        let remove = {
+            let node = self.node.lock();
+            let releases: Vec<_> = node.shelf().releases().collect();
+            let own = node.ledger().status(&node.id()).into_iter().flat_map(|status| status.products.values());
+            let running = own.flat_map(|section| section.running.iter().chain(&section.from)).map(|it| it.release).collect();
+            let rollouts = node.rollouts(clock::now());
+            let blobs = self.blobs.borrow().clone();
+            let (remove, unnamed) = sweep::unneeded(&blobs, &releases, &rollouts, &running, &self.unnamed_blobs);
+            self.unnamed_blobs = unnamed;
+            remove
+        };
+        let store = self.blob_store.clone();
+        effects::blocking(move || {
+            for blob in remove {
+                match store.remove(&blob) {
+                    Ok(()) => tracing::info!("removed blob {blob}: no rollout needs it any more"),
+                    Err(error) => tracing::warn!("the old blob {blob} cannot be removed: {error}"),
+                }
+            }
+        })
+        .await;
     }
 
     /// Takes a published document from this machine.

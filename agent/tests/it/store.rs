@@ -171,6 +171,34 @@ fn child_that_commits_for_ever() {
     }
 }
 
+/// Not a test of its own: the process that the next test traces.
+#[test]
+#[ignore = "run by every_commit_syncs_the_database_s_own_file as a child process"]
+fn child_that_commits_ten_times() {
+    let Some(folder) = std::env::var_os("GROUNDSWELL_STORE_UNDER_TEST") else { return };
+    let store = Store::create(Path::new(&folder), &SECRET).unwrap();
+    (0..10u8).for_each(|number| store.commit(&[put("number", &[number])]).unwrap());
+}
+
+#[test]
+fn every_commit_syncs_the_database_s_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let traced = Command::new("strace")
+        .args(["-f", "-y", "-e", "trace=fdatasync"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "store::child_that_commits_ten_times", "--ignored"])
+        .env("GROUNDSWELL_STORE_UNDER_TEST", folder.path().join("store"))
+        .output();
+    // Not everywhere is there a tracer, or the right to trace.
+    let Ok(traced) = traced else { return };
+    let text = String::from_utf8_lossy(&traced.stderr);
+    if text.contains("ptrace") {
+        return;
+    }
+    let syncs = text.lines().filter(|line| line.contains("fdatasync(") && line.contains("/db>")).count();
+    assert!(syncs >= 10, "{syncs} of 10 commits were synced:\n{text}");
+}
+
 #[test]
 fn what_was_committed_survives_kill_9() {
     let folder = tempfile::tempdir().unwrap();
