@@ -51,7 +51,7 @@ pub(crate) fn cut(folder: &FleetFolder) -> Result<Cut, Failure> {
     let before = newest.first().map(|(_, roster)| *roster);
 
     let nodes = listed(folder, before)?;
-    let file = RosterFile::read(folder.dir())?;
+    let file = RosterFile::read(folder.dir(), before)?;
     let pools: BTreeSet<&Pool> = nodes
         .iter()
         .filter_map(|node| shelf.certificate_by_digest(&node.certificate))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use groundswell_core::documents::roster::{PoolPolicy, Wardens};
+use groundswell_core::documents::roster::{PoolPolicy, Roster, Wardens};
 use groundswell_core::text::Pool;
 use serde::Deserialize;
 
@@ -54,11 +54,12 @@ struct TypedPool {
 }
 
 impl RosterFile {
-    /// Reads the folder's `roster.toml`; without one every pool has the defaults.
-    pub(crate) fn read(dir: &Path) -> Result<Self, Failure> {
+    /// Reads the folder's `roster.toml`. Without one, as in a folder that was pulled, what the roster before signed goes on;
+    /// pools that it does not list have the defaults.
+    pub(crate) fn read(dir: &Path, before: Option<&Roster>) -> Result<Self, Failure> {
         let path = dir.join("roster.toml");
         if !path.exists() {
-            return Ok(Self::default());
+            return Ok(before.map(|roster| Self { pools: roster.pools.clone(), meet: roster.meet.clone() }).unwrap_or_default());
         }
         let typed: Typed = toml_file::read(&path)?;
         let pools = typed.pool.into_iter().map(|(pool, typed)| (pool, typed.policy())).collect();

@@ -42,6 +42,16 @@ fn a_rollout_is_made_with_its_roster_and_the_next_reuses_it() {
 }
 
 #[test]
+fn a_folder_without_its_roster_file_keeps_the_policies_that_were_signed() {
+    let desk = desk(&[]);
+    desk.write("fleet/roster.toml", "meet = [\"/dns4/mesh.example.com/tcp/7490\"]\n[pool.edge]\nbudget = \"50%\"\n");
+    desk.done(&CREATE);
+    std::fs::remove_file(desk.path("fleet/roster.toml")).unwrap();
+    desk.write("next.toml", "id = \"after\"\nproduct = \"bcd\"\nversion = \"1.0.0\"\n");
+    assert_eq!(desk.json(&CREATE)["roster"], Value::Null);
+}
+
+#[test]
 fn w5_a_list_of_waves_that_cannot_be_meant_writes_nothing() {
     let desk = desk(&[]);
     for (percents, field) in [
