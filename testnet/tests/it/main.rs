@@ -1,3 +1,7 @@
-//! Whole fleets in the virtual world: the core's rules at work together, each test one story.
+//! Whole fleets, each test one story: in the virtual world, and (`system_…`) of real agents with the real binary.
 
 mod rollouts;
+mod system_bad_input;
+mod system_crashes;
+mod system_rollouts;
+mod system_stage;
