@@ -232,7 +232,13 @@ impl Operator {
             blocks: Vec::new(),
             notes: None,
         };
-        (publish(Kind::Release, &release, &self.release), release)
+        (self.sign_release(&release), release)
+    }
+
+    /// Signs a release as it is.
+    #[must_use]
+    pub fn sign_release(&self, release: &Release) -> Published {
+        publish(Kind::Release, release, &self.release)
     }
 
     /// The first generation of a rollout of `release` over everybody, with short times; not signed yet.

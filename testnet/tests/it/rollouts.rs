@@ -292,3 +292,20 @@ fn a_retired_member_is_shown_the_door_and_leaves_every_count() {
     let not_applicable: u32 = rollouts.iter().flat_map(|rollout| &rollout.waves).map(|wave| wave.not_applicable).sum();
     assert_eq!(not_applicable, 1, "{rollouts:#?}");
 }
+
+#[test]
+fn b16_a_release_that_a_newer_one_blocks_is_not_started() {
+    let mut world = World::new(14, POOLS, first());
+    world.run_for(10_000);
+    let (release, _) = world.operator.release("2.0.0", 2, b"2.0.0");
+    let (_, mut newer) = world.operator.release("2.0.1", 3, b"2.0.1");
+    let reason = Reason::new("it eats data").unwrap();
+    newer.blocks = vec![groundswell_core::documents::release::Block { digest: release.digest, reason }];
+    let newer = world.operator.sign_release(&newer);
+    world.publish(4, &newer.bytes);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.run_for(10 * MINUTES);
+    assert_eq!(told.release, release.digest);
+    assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
+    assert!(explain(&world).contains("a newer release blocks this one: it eats data"), "{}", explain(&world));
+}

@@ -149,7 +149,8 @@ fn ways_out(life: &Life) -> Vec<String> {
         }
         HoldCode::NoSource => "connect a peer that has the file, or publish it again",
         HoldCode::RosterChange => "nothing to do until its wardens declare the newer roster",
-        HoldCode::Denied | HoldCode::Unconfirmed => "publish a newer release, or forgive the failure",
+        HoldCode::Blocked => "roll out the newer release",
+        HoldCode::DeadEnd => "install the next version by hand, as its makers say",
         HoldCode::Limits => "sign a rollout within the fleet document's limits",
         HoldCode::Convicted => "give the node a new identity",
         HoldCode::LocalTrust => "collect the signatures that it asks for, or change its configuration",

@@ -125,10 +125,10 @@ pub enum Hold {
         /// How many it may.
         most: u32,
     },
-    /// This build failed here before.
-    Denied,
-    /// Another upgrade of the product is unconfirmed.
-    Unconfirmed,
+    /// A newer release says that this one must not be started any more; why.
+    Blocked(String),
+    /// What runs here is a dead end: nobody upgrades past it but by a visit; why.
+    DeadEnd(String),
     /// Backs off after a failure before activation.
     Retry {
         /// Seconds left.
@@ -169,8 +169,8 @@ impl Hold {
             Self::Granting { .. } => HoldCode::Granting,
             Self::LocalTrust(_) => HoldCode::LocalTrust,
             Self::FirstWaveTooLarge { .. } => HoldCode::Limits,
-            Self::Denied => HoldCode::Denied,
-            Self::Unconfirmed => HoldCode::Unconfirmed,
+            Self::Blocked(_) => HoldCode::Blocked,
+            Self::DeadEnd(_) => HoldCode::DeadEnd,
             Self::Retry { .. } => HoldCode::Retry,
             Self::Convicted => HoldCode::Convicted,
             Self::Unsupported(_) => HoldCode::Unsupported,
@@ -250,8 +250,8 @@ impl fmt::Display for Hold {
                     "the first wave holds {holds} nodes, the fleet document allows {most}: sign a rollout with a smaller one"
                 )
             }
-            Self::Denied => write!(f, "this build failed here before: it is not tried again until forgiven or superseded"),
-            Self::Unconfirmed => write!(f, "another upgrade of this product is not confirmed yet"),
+            Self::Blocked(why) => write!(f, "a newer release blocks this one: {why}"),
+            Self::DeadEnd(why) => write!(f, "the version that runs here is a dead end: {why}"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),
             Self::Convicted => {
                 write!(f, "this identity signed two different records under one number: give the node a new identity")

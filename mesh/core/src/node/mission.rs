@@ -82,8 +82,8 @@ impl Node {
             aborted: (state == State::Aborted).then_some(rollout.rollback),
             retry,
             prefetch: rollout.prefetch && state == State::Running,
-            gate: self.gate(now, in_force, following, wave, conflict),
-            unsupported: unsupported(rollout),
+            gate: self.gate(now, in_force, following, life, wave, conflict),
+            unsupported: unsupported(rollout).or_else(|| self.pool_windows(rollout)),
             soak_ms: described.map_or(0, |wave| wave.soak_seconds.saturating_mul(1_000)),
             confirm_after_ms: rollout.confirm_after_seconds.saturating_mul(1_000),
             upgrade_timeout_ms: rollout.upgrade_timeout_seconds.saturating_mul(1_000),
@@ -117,6 +117,7 @@ impl Node {
         now: Now,
         in_force: &RolloutInForce,
         following: &Following,
+        life: &Life,
         wave: Option<u32>,
         conflict: bool,
     ) -> Result<(), Hold> {
@@ -146,6 +147,9 @@ impl Node {
         }
         if release.is_none() {
             return Err(Hold::ReleaseMissing);
+        }
+        if let Some(hold) = self.forbidden(rollout, life) {
+            return Err(hold);
         }
         if self.shelf.release_conflicted(&rollout.release.digest) {
             return Err(Hold::Conflict("release"));
@@ -178,6 +182,24 @@ impl Node {
         let nodes = progress.waves().members(waits_for).iter().filter(waits).take(5);
         let who = nodes.filter_map(|node| self.name_of(node)).collect();
         Hold::WaveShut { mine, waits_for, who, open, members }
+    }
+
+    /// What other releases say of this upgrade: a newer one blocks its target, or what runs is a dead end (capability B16).
+    fn forbidden(&self, rollout: &Rollout, life: &Life) -> Option<Hold> {
+        let product = |release: &&Release| release.product == rollout.release.product;
+        let mut blocks = self.shelf.releases().map(|(_, release)| release).filter(product).flat_map(|release| &release.blocks);
+        if let Some(block) = blocks.find(|block| block.digest == rollout.release.digest) {
+            return Some(Hold::Blocked(block.reason.to_string()));
+        }
+        let runs = life.kept.running.as_ref().and_then(|running| self.shelf.release(&running.release));
+        runs.and_then(|release| release.dead_end.as_ref()).map(|why| Hold::DeadEnd(why.to_string()))
+    }
+
+    /// Windows in the policy of this node's pool are held, as those of a rollout are.
+    fn pool_windows(&self, rollout: &Rollout) -> Option<&'static str> {
+        let roster = self.shelf.roster(&rollout.roster.digest)?;
+        let policy = roster.pools.get(&self.pool()?)?;
+        (!policy.windows.is_empty()).then_some("maintenance windows of a pool")
     }
 
     /// Whether a newer rollout took over all nodes of `rollout`.

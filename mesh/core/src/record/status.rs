@@ -186,10 +186,10 @@ hold_codes! {
     LocalTrust = "local-trust",
     /// Beyond the guard rails that root signed.
     Limits = "limits",
-    /// This build failed here before.
-    Denied = "denied",
-    /// Another upgrade of the product is not confirmed yet.
-    Unconfirmed = "unconfirmed",
+    /// A newer release blocks this one.
+    Blocked = "blocked",
+    /// What runs here is a dead end.
+    DeadEnd = "dead-end",
     /// Backs off after a failure before activation.
     Retry = "retry",
     /// The node is convicted of equivocation.
