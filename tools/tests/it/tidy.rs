@@ -17,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mesh/core", &[]),
     ("mesh/net", &["groundswell-core"]),
     ("agent", &["groundswell-core", "groundswell-net"]),
-    ("tools", &["groundswell-core", "groundswell-net", "groundswell-agent"]),
+    // groundswell-testnet: for a command that rehearses, should there be one (design, section 3).
+    ("tools", &["groundswell-core", "groundswell-net", "groundswell-agent", "groundswell-testnet"]),
     ("testnet", &["groundswell-core"]),
 ];
 
