@@ -145,6 +145,9 @@ fn differences(folder: &FleetFolder, before: Option<&Roster>, nodes: &[Listed]) 
         }
     }
     let gone = |listed: &&Listed| !nodes.iter().any(|node| node.id == listed.id);
-    let left = before.into_iter().flat_map(|roster| &roster.nodes).filter(gone).map(name).collect();
+    let mut left: Vec<String> = before.into_iter().flat_map(|roster| &roster.nodes).filter(gone).map(name).collect();
+    for names in [&mut joined, &mut left, &mut moved] {
+        names.sort();
+    }
     (joined, left, moved)
 }
