@@ -257,10 +257,17 @@ fn log(told: &Told) {
         Told::DocumentConflict { document, digests: [one, other] } => error!("two bodies of one {document}: {one} and {other}"),
         Told::FrameRejected { peer, reason } => warn!(%peer, "refused a frame: {reason}"),
         Told::PhaseChanged { product, rollout, from, to, text, reason, .. } => {
+            let moved = from != to;
+            // A hold that ended without a move is no news for people.
+            if !moved && text.is_none() {
+                return;
+            }
             let rollout = rollout.as_deref().unwrap_or("no rollout");
-            let why = reason.as_deref().or(text.as_deref()).unwrap_or_default();
+            let phase = if moved { format!("{from:?} -> {to:?}") } else { format!("{to:?}") };
+            // The verdict's reason was told when the phase changed.
+            let why = reason.as_deref().filter(|_| moved).or(text.as_deref()).unwrap_or_default();
             let colon = if why.is_empty() { "" } else { ": " };
-            info!("{product}: {from:?} -> {to:?} ({rollout}){colon}{why}");
+            info!("{product}: {phase} ({rollout}){colon}{why}");
         }
         Told::VerdictSigned { product, rollout, outcome: Outcome::Soaked, .. } => info!("{product}: soaked in {rollout}"),
         Told::VerdictSigned { product, rollout, outcome, reason } => warn!("{product}: {outcome:?} in {rollout}: {reason}"),
