@@ -212,7 +212,7 @@ impl Executor {
             }
             Plan::Do(operations) => operations,
         };
-        let mut output = self.starter.output();
+        let mut output = unsaid(&self.starter.output(), reason);
         let trouble = self.insist(&operations).await;
         let found = self.found().await;
         if found.current != found.confirmed.as_ref().map(|confirmed| confirmed.slot) {
@@ -220,7 +220,8 @@ impl Executor {
             return Outcome::Again;
         }
         if let Some(failure) = trouble {
-            output = format!("{}; and going back: {}", output, failure.with_output().as_str());
+            let semicolon = if output.is_empty() { "" } else { "; and " };
+            output = format!("{output}{semicolon}going back: {}", failure.with_output().as_str());
         }
         Outcome::Report(Report::Reverted { release, running: found.running(), output: Reason::lossy(&output) })
     }
@@ -336,5 +337,24 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Of the last lines of output, those that the reason for going back does not give already.
+fn unsaid(output: &str, reason: &Reason) -> String {
+    let is_news = |line: &&str| !reason.as_str().contains(Reason::lossy(line).as_str());
+    output.split(" | ").filter(is_news).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_the_reason_gives_is_not_given_again() {
+        let reason = Reason::lossy("unhealthy: the process ended with status 1: no database | giving up");
+        assert_eq!(unsaid("no database | giving up | no database", &reason), "");
+        assert_eq!(unsaid("no database | no route to host", &reason), "no route to host");
+        assert_eq!(unsaid("", &reason), "");
     }
 }
