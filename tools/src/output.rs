@@ -25,3 +25,8 @@ impl OutputArgs {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
+
+/// `1 document`, `2 documents`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}

@@ -44,7 +44,7 @@ pub struct NamedFile {
 pub struct Held {
     /// The file or document.
     pub name: String,
-    /// Members that hold it.
+    /// Members that hold it, counted up to `need`.
     pub have: usize,
     /// Members that must.
     pub need: usize,
@@ -160,11 +160,12 @@ impl Observer {
                     holders.insert(*peer);
                 }
             }
-            held.push(Held { name: document.name.clone(), have: holders.len(), need });
+            held.push(Held { name: document.name.clone(), have: holders.len().min(need), need });
         }
         for (file, takers) in files {
             let have = statuses.iter().filter(|(_, status)| status.serves.contains(&file.sha256)).count();
-            held.push(Held { name: file.name.clone(), have, need: copies.min(*takers) });
+            let need = copies.min(*takers);
+            held.push(Held { name: file.name.clone(), have: have.min(need), need });
         }
         Progress { peers: connected.len(), held }
     }

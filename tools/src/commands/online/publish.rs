@@ -21,7 +21,7 @@ use crate::online::block_on;
 use crate::online::gather::Gathered;
 use crate::online::observer::{self, Known, ObserverArgs};
 use crate::online::socket::{self, SocketArgs};
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, counted};
 
 /// How often the local agent is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<(), Failure> {
         let sources = Arc::new(std::mem::take(&mut gathered.sources));
         block_on(to_mesh(args, &gathered, sources, known, done.copies, within))?;
     }
-    let text = format!("{} documents and {} files are published", done.documents.len(), done.files.len());
+    let (documents, files) = (counted(done.documents.len(), "document"), counted(done.files.len(), "file"));
+    let text = format!("published: {documents} and {files}");
     args.output.print(&text, &done);
     Ok(())
 }
@@ -158,7 +159,7 @@ async fn held(client: &Client, gathered: &Gathered, copies: usize) -> Result<Vec
     let mut held = Vec::new();
     for file in &gathered.files {
         let others = peers.iter().filter(|peer| peer.serves.contains(&file.sha256)).count();
-        held.push(Held { name: file.name.clone(), have: 1 + others, need });
+        held.push(Held { name: file.name.clone(), have: (1 + others).min(need), need });
     }
     let published = gathered.documents.iter().filter(|document| document.kind == Kind::Rollout);
     for document in published {
@@ -166,7 +167,7 @@ async fn held(client: &Client, gathered: &Gathered, copies: usize) -> Result<Vec
         let Some(rollout) = rollouts.iter().find(|rollout| Some(&rollout.id) == id.as_ref()) else { continue };
         let seen = rollout.nodes.iter().filter(|node| node.standing != Standing::Unseen).count();
         let need = need.min(rollout.nodes.len().max(1));
-        held.push(Held { name: document.name.clone(), have: seen.max(1), need });
+        held.push(Held { name: document.name.clone(), have: seen.clamp(1, need), need });
     }
     Ok(held)
 }
@@ -200,7 +201,7 @@ impl Shown {
     fn show(&mut self, held: &[Held]) {
         for item in held {
             if !self.last.contains(item) {
-                self.line(&format!("{}: held by {} of {} members", item.name, item.have, item.need));
+                self.line(&format!("{}: held by {} of {}", item.name, item.have, counted(item.need, "member")));
             }
         }
         self.last = held.to_vec();
