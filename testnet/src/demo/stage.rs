@@ -173,7 +173,7 @@ pub(crate) fn phase_name(phase: Phase) -> String {
 
 fn waves(rollout: &RolloutView) -> Vec<String> {
     let state = match &rollout.halted {
-        Some(why) => format!("HALTED: {why}"),
+        Some(why) => format!("HALTED: {}", why.strip_prefix("halted: ").unwrap_or(why)),
         None if rollout.complete => "complete".to_owned(),
         None => rollout.state.clone(),
     };

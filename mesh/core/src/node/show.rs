@@ -238,6 +238,7 @@ fn wave_views(progress: &Progress) -> Vec<WaveView> {
             let note = progress.note(index);
             WaveView {
                 index,
+                implicit: index >= progress.waves().count(),
                 open,
                 passed,
                 note,

@@ -125,6 +125,8 @@ pub struct RolloutView {
 pub struct WaveView {
     /// From 0.
     pub index: u32,
+    /// Whether it is the implicit last one, of nodes that the rollout's roster does not list.
+    pub implicit: bool,
     /// Whether its nodes may start, halts and holds aside.
     pub open: bool,
     /// Whether it has passed.

@@ -53,10 +53,11 @@ fn one(rollout: &RolloutView, with_nodes: bool) -> String {
     let generation = rollout.generation;
     let _ = writeln!(text, "{id}: {product} {version}, generation {generation}, {}{standing}{reason}", rollout.state);
     if let Some(halted) = &rollout.halted {
-        let _ = writeln!(text, "HALTED: {halted}");
+        let _ = writeln!(text, "HALTED: {}", halted.strip_prefix("halted: ").unwrap_or(halted));
     }
     let mut table = Table::new(&["WAVE", "STATE", "NODES", "SOAKED", "ACTIVE", "WAITING", "UNSEEN", "FAILED", "OTHER", "NOTE"]);
-    for wave in &rollout.waves {
+    // The wave for late joiners is worth a line when there are any.
+    for wave in rollout.waves.iter().filter(|wave| !wave.implicit || wave.members > 0) {
         table.row(wave_row(wave));
     }
     let _ = write!(text, "{table}");
