@@ -148,14 +148,18 @@ fn a_rollout_is_paused_resumed_with_forgiven_failures_and_aborted_for_good() {
     steer(&desk, "resume", &["--forgive-failed", "seen.json", "--retry"]);
     steer(&desk, "pause", &[]);
     assert_eq!(steer(&desk, "resume", &["--forgive", &node])["generation"], 5);
+    let short = format!("{}:1.7", &node[node.len() - 8..]);
+    assert_eq!(steer(&desk, "resume", &["--forgive", &short, "--forgive", "a2"])["generation"], 6);
+    let unknown = [&["rollout", "resume"], &STEER[..], &["--forgive", "a9"]].concat();
+    assert!(desk.fails(2, &unknown).contains("fleet knows no node `a9`"));
     let aborted = steer(&desk, "abort", &["--rollback"]);
-    assert_eq!((&aborted["generation"], &aborted["state"]), (&6.into(), &"aborted".into()));
+    assert_eq!((&aborted["generation"], &aborted["state"]), (&7.into(), &"aborted".into()));
     let error = desk.fails(2, &[&["rollout", "resume"], &STEER[..]].concat());
     assert!(error.contains("final"), "{error}");
     assert!(
         desk.fails(2, &["rollout", "pause", "other", "--fleet", "fleet", "--key", "keys/rollout.pem"]).contains("it has: next")
     );
-    assert_eq!(desk.files("fleet/rollouts").len(), 6);
+    assert_eq!(desk.files("fleet/rollouts").len(), 7);
 }
 
 #[test]

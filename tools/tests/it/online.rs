@@ -119,10 +119,14 @@ fn what_is_published_to_one_peer_is_seen_from_another_and_pulled_from_a_third() 
     assert!(text.contains("a3 in pool p") && text.contains("1.0.0"), "{text}");
     let rollouts = until(&desk, &["rollouts", "r1", "--socket", &third.socket], |seen| seen[0]["complete"] == true);
     assert_eq!(rollouts[0]["nodes"].as_array().unwrap().len(), 3);
-    assert!(desk.done(&["rollouts", "r1", "--socket", &third.socket]).contains("passed"));
+    let text = desk.done(&["rollouts", "r1", "--socket", &third.socket]);
+    let (waves, _) = text.split_once("\n\n").unwrap();
+    assert!(waves.contains("passed") && waves.lines().count() == 4, "two waves, and none for late joiners: {text}");
+    assert_eq!(rollouts[0]["waves"][2]["implicit"], true);
     assert!(desk.done(&["explain", "bcd", "--socket", &third.socket]).starts_with("bcd: "));
     assert!(desk.done(&["peers", "--socket", &third.socket]).contains("bcd 1.0.0"));
-    assert!(desk.done(&["leases", "--socket", &third.socket]).contains("free"));
+    let text = desk.done(&["leases", "--socket", &third.socket]);
+    assert!(text.contains("free") && text.contains("CLAIM"), "{text}");
     let events = desk.json(&["events", "--socket", &third.socket]);
     assert!(events.as_array().unwrap().iter().any(|event| event["kind"] == "phase-changed" && event["to"] == "soaked"));
 

@@ -20,13 +20,15 @@ pub(crate) struct LeasesArgs {
 /// Does it.
 pub(crate) fn run(args: &LeasesArgs) -> Result<(), Failure> {
     let leases: Vec<LeaseView> = args.socket.read("/v1/leases")?;
-    let mut table = Table::new(&["POOL", "SLOT", "HOLDER", "PHASE", "FOR", "GRANTS", "HEARD", "LOST IN"]);
+    let mut table = Table::new(&["POOL", "SLOT", "HOLDER", "ID", "CLAIM", "PHASE", "FOR", "GRANTS", "HEARD", "LOST IN"]);
     for lease in &leases {
         let seconds = |seconds: u64| format!("{seconds} s");
         table.row([
             lease.pool.clone(),
             lease.slot.to_string(),
             lease.holder.as_ref().map_or_else(|| "free".to_owned(), |holder| node(lease.name.as_deref(), holder)),
+            or_dash(lease.holder.map(groundswell_core::node_id::NodeId::short)),
+            or_dash(lease.claim),
             or_dash(lease.phase.map(word)),
             or_dash(lease.purpose.as_ref()),
             format!("{} of {} ({} wardens)", lease.grants, lease.quorum, lease.wardens),

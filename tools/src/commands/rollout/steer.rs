@@ -49,7 +49,8 @@ pub(crate) struct PauseArgs {
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     steer: SteerArgs,
-    /// Accept the failure of a node: its id, and the claim that failed (7.412) where there was one. Repeat for several.
+    /// Accept the failure of a node: its id, the last eight characters of it or its name, and the claim that failed (7.412)
+    /// where there was one. Repeat for several.
     #[arg(long, value_name = "NODE[:CLAIM]")]
     forgive: Vec<Forgive>,
     /// Accept every failure in this file, which `swell rollouts --json` printed.
@@ -73,8 +74,36 @@ pub(crate) struct AbortArgs {
 /// `NODE` or `NODE:CLAIM`.
 #[derive(Clone, Debug)]
 struct Forgive {
-    node: NodeId,
+    node: Who,
     claim: Option<ClaimName>,
+}
+
+/// How a node is named on the command line.
+#[derive(Clone, Debug)]
+enum Who {
+    Id(NodeId),
+    /// Its name, or the end of its id as tables show it: the fleet folder knows whose.
+    Short(String),
+}
+
+impl Who {
+    fn find(self, folder: &FleetFolder) -> Result<NodeId, Failure> {
+        let short = match self {
+            Self::Id(node) => return Ok(node),
+            Self::Short(short) => short,
+        };
+        let all = folder.shelf().certificates().map(|(_, certificate)| certificate);
+        let meant = all.filter(|certificate| certificate.name.as_str() == short || certificate.node.short() == short);
+        let nodes: Vec<NodeId> = meant.map(|certificate| certificate.node).collect();
+        match nodes.as_slice() {
+            [node] => Ok(*node),
+            [] => Err(Failure::invalid(format!("--forgive: {} knows no node `{short}`: give its id", folder.dir().display()))),
+            several => {
+                let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
+                Err(Failure::invalid(format!("--forgive: `{short}` may be {}: give its id", ids.join(" or "))))
+            }
+        }
+    }
 }
 
 impl std::str::FromStr for Forgive {
@@ -82,7 +111,7 @@ impl std::str::FromStr for Forgive {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (node, claim) = text.split_once(':').map_or((text, None), |(node, claim)| (node, Some(claim)));
-        let node = node.parse().map_err(|error| format!("{error}"))?;
+        let node = node.parse().map_or_else(|_| Who::Short(node.to_owned()), Who::Id);
         let claim = claim.map(str::parse::<ClaimName>).transpose().map_err(|error| error.to_string())?;
         Ok(Self { node, claim })
     }
@@ -99,28 +128,30 @@ struct Made {
 
 /// Does `pause`.
 pub(crate) fn pause(args: PauseArgs) -> Result<(), Failure> {
-    steer(args.steer, Step::Pause)
+    steer(args.steer, |_| Ok(Step::Pause))
 }
 
 /// Does `resume`.
 pub(crate) fn resume(args: ResumeArgs) -> Result<(), Failure> {
-    let mut forgive = args.forgive;
+    let (mut forgive, retry) = (args.forgive, args.retry);
     if let Some(path) = &args.forgive_failed {
         forgive.extend(failed(path, &args.steer.id)?);
     }
-    let retry = args.retry;
-    steer(args.steer, Step::Resume(forgive.into_iter().map(|Forgive { node, claim }| Forgiven { node, claim, retry }).collect()))
+    steer(args.steer, |folder| {
+        let forgiven = forgive.into_iter().map(|Forgive { node, claim }| Ok(Forgiven { node: node.find(folder)?, claim, retry }));
+        Ok(Step::Resume(forgiven.collect::<Result<_, Failure>>()?))
+    })
 }
 
 /// Does `abort`.
 pub(crate) fn abort(args: AbortArgs) -> Result<(), Failure> {
-    steer(args.steer, Step::Abort { rollback: args.rollback })
+    steer(args.steer, |_| Ok(Step::Abort { rollback: args.rollback }))
 }
 
-fn steer(args: SteerArgs, step: Step) -> Result<(), Failure> {
+fn steer(args: SteerArgs, step: impl FnOnce(&FleetFolder) -> Result<Step, Failure>) -> Result<(), Failure> {
     let secrets = keys::read_secrets(&args.keys)?;
     let mut folder = FleetFolder::open(&args.fleet)?;
-    let next = next_generation(&folder, &args.id, step, args.reason)?;
+    let next = next_generation(&folder, &args.id, step(&folder)?, args.reason)?;
     let (id, generation, state) = (next.id.clone(), next.generation.get(), state_name(next.state));
     let signed = folder.sign(Body::Rollout(next), &secrets)?;
     let mut batch = Batch::default();
@@ -164,5 +195,5 @@ fn failed(path: &std::path::Path, id: &RolloutId) -> Result<Vec<Forgive>, Failur
     let seen = all.into_iter().find(|seen| seen.id == *id);
     let seen = seen.ok_or_else(|| Failure::invalid(format!("{} says nothing about rollout {id}", path.display())))?;
     let failed = seen.nodes.into_iter().filter(|node| node.standing == "failed");
-    Ok(failed.map(|SeenNode { node, claim, .. }| Forgive { node, claim }).collect())
+    Ok(failed.map(|SeenNode { node, claim, .. }| Forgive { node: Who::Id(node), claim }).collect())
 }
