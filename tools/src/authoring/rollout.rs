@@ -9,12 +9,14 @@ use groundswell_core::documents::rollout::{Forgiven, Rollout, RosterRef, State};
 use groundswell_core::documents::tag::{RolloutType, Spec1};
 use groundswell_core::documents::{Body, Kind};
 use groundswell_core::number::Generation;
+use groundswell_core::rollout::counts::supersedes;
 use groundswell_core::rollout::member::Member;
 use groundswell_core::rollout::wave::Waves;
 use groundswell_core::text::{Reason, RolloutId};
+use groundswell_core::time::Timestamp;
 use groundswell_core::trust::key::{Algorithm, ListedKey};
 
-use super::clock::{now, random};
+use super::clock::now;
 use super::folder::{FleetFolder, Signed, read_document};
 use super::manifest;
 use super::rollout_file::{RolloutFile, Target};
@@ -57,7 +59,7 @@ pub(crate) fn find_release(folder: &mut FleetFolder, target: &Target) -> Result<
     }
 }
 
-/// Generation 1 of the rollout that `file` describes.
+/// Generation 1 of the rollout that `file` describes; without an id in the file, under one that follows from the draft.
 pub(crate) fn draft(
     folder: &FleetFolder,
     file: &RolloutFile,
@@ -65,22 +67,18 @@ pub(crate) fn draft(
     release: &Release,
     cut: &Cut,
 ) -> Result<Rollout, Failure> {
-    let id = match &file.id {
-        Some(id) => id.clone(),
-        None => new_id()?,
-    };
-    if folder.shelf().rollout(&id).is_some() {
+    if let Some(id) = file.id.as_ref().filter(|id| folder.shelf().rollout(id).is_some()) {
         return Err(Failure::invalid(format!(
             "rollout {id} exists already: give another id, or steer it by pause, resume, abort"
         )));
     }
     let issued_at = now();
     let size = Body::Roster(cut.roster.clone()).encode().len();
-    Ok(Rollout {
+    let mut rollout = Rollout {
         kind: RolloutType,
         spec: Spec1,
         fleet: folder.id(),
-        id,
+        id: file.id.clone().unwrap_or_else(|| RolloutId::new("rollout").expect("a plain word")),
         generation: Generation::FIRST,
         previous: None,
         mode: file.mode,
@@ -118,7 +116,48 @@ pub(crate) fn draft(
         issued_at,
         expires_at: issued_at.plus_seconds(file.expires_after_seconds),
         keys: listed_keys(&folder.fleet().roles.rollout),
-    })
+    };
+    if file.id.is_none() {
+        rollout.id = derived_id(folder, &rollout);
+    }
+    Ok(rollout)
+}
+
+/// The id of a draft that was given none: the same for `plan` and `create` as long as the file says the same and release,
+/// roster version and keys are the same. The same draft signed once more gets the next one.
+fn derived_id(folder: &FleetFolder, draft: &Rollout) -> RolloutId {
+    let mut timeless = draft.clone();
+    timeless.issued_at = Timestamp::from_seconds(0);
+    timeless.expires_at = Timestamp::from_seconds(draft.expires_at.seconds().saturating_sub(draft.issued_at.seconds()));
+    // A roster that is not signed yet says when it was cut: its version tells as much.
+    timeless.roster.digest = Digest::of(&[]);
+    let draft = Body::Rollout(timeless).encode();
+    let id = |turn: u32| {
+        let digest = Digest::of(&[&draft[..], &turn.to_be_bytes()].concat());
+        let hex: String = digest.0.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+        RolloutId::new(format!("rollout_{hex}")).expect("hex digits are plain")
+    };
+    (0..).map(id).find(|id| !is_taken(folder, id)).expect("a folder has fewer rollouts than there are turns")
+}
+
+/// Whether the folder has a rollout of this id, a half-signed one included.
+fn is_taken(folder: &FleetFolder, id: &RolloutId) -> bool {
+    let is_it = |body: &Body| matches!(body, Body::Rollout(rollout) if rollout.id == *id);
+    folder.shelf().rollout(id).is_some() || folder.half_signed().any(|half| is_it(&half.body))
+}
+
+/// The rollouts in the folder that are over as soon as `draft` is published: those that no other has taken over yet.
+pub(crate) fn taken_over(folder: &FleetFolder, draft: &Rollout) -> Vec<RolloutId> {
+    let all = || folder.shelf().rollouts().map(|stands| &stands.rollout);
+    let over = |rollout: &Rollout| all().any(|other| supersedes(other, rollout));
+    let live = folder.shelf().rollouts().filter(|stands| stands.state() != State::Aborted).map(|stands| &stands.rollout);
+    live.filter(|rollout| supersedes(draft, rollout) && !over(rollout)).map(|rollout| rollout.id.clone()).collect()
+}
+
+/// What [`taken_over`] means, a line for each.
+pub(crate) fn show_taken_over(taken_over: &[RolloutId], draft: &Rollout) -> String {
+    let line = |id| format!("supersedes {id}: its remaining nodes go straight to {}\n", draft.release.version);
+    taken_over.iter().map(line).collect()
 }
 
 /// Checks against its roster what no agent could check alone: somebody is meant, and the first wave is within root's limit.
@@ -236,10 +275,4 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
 /// `a, b, c`, or `nothing`.
 pub(crate) fn list(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_string() } else { names.join(", ") }
-}
-
-fn new_id() -> Result<RolloutId, Failure> {
-    let random: [u8; 10] = random()?;
-    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(RolloutId::new(format!("rollout_{hex}")).expect("hex digits are plain"))
 }

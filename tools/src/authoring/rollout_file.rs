@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// A rollout as it is written, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RolloutFile {
-    /// Its id; drawn when it is left out.
+    /// Its id; when it is left out it follows from everything else.
     pub(crate) id: Option<RolloutId>,
     /// What it moves to.
     pub(crate) target: Target,

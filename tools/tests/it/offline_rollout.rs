@@ -179,3 +179,41 @@ fn b19_a_plan_names_every_node_and_signs_nothing() {
     let waves_of = |plan: &Value| plan["waves"].as_array().unwrap().iter().map(names).collect::<Vec<_>>();
     assert_eq!(waves_of(&signed), waves_of(&plan), "what was planned is what was signed");
 }
+
+#[test]
+fn b19_without_an_id_in_the_file_create_makes_what_plan_showed() {
+    let desk = desk(&[]);
+    desk.write("next.toml", "product = \"bcd\"\nversion = \"1.0.0\"\n");
+    let line = ["rollout", "plan", "next.toml", "--fleet", "fleet"];
+    let planned = desk.json(&line);
+    let id = planned["rollout"].as_str().unwrap();
+    assert_eq!(planned["keepBy"], format!("id = \"{id}\""));
+    let said = desk.run(&line).err;
+    assert!(said.contains(&format!("write id = \"{id}\" into the file")), "{said}");
+    assert_eq!(desk.json(&CREATE)["id"], *id);
+    // Once more is another rollout, and terms that differ are too.
+    let again = desk.json(&line);
+    assert_ne!(again["rollout"], *id);
+    desk.write("next.toml", "product = \"bcd\"\nversion = \"1.0.0\"\nconfirm-after = \"2m\"\n");
+    assert_ne!(desk.json(&line)["rollout"], again["rollout"]);
+    desk.write("next.toml", FILE);
+    assert_eq!(desk.json(&line)["keepBy"], Value::Null);
+    assert_eq!(desk.run(&line).err, "");
+}
+
+#[test]
+fn a_rollout_names_those_that_it_supersedes() {
+    let desk = desk(&[]);
+    assert_eq!(desk.json(&CREATE)["supersedes"], serde_json::json!([]));
+    for (sequence, version, takes) in [("2", "1.1.0", "next"), ("3", "1.2.0", "r2")] {
+        desk.release(version, sequence);
+        desk.write("next.toml", &format!("id = \"r{sequence}\"\nproduct = \"bcd\"\nversion = \"{version}\"\n"));
+        let planned = desk.done(&["rollout", "plan", "next.toml", "--fleet", "fleet"]);
+        assert!(planned.contains(&format!("supersedes {takes}: its remaining nodes go straight to {version}")), "{planned}");
+        assert_eq!(desk.json(&CREATE)["supersedes"], serde_json::json!([takes]), "only what nothing else has taken over");
+    }
+    desk.done(&["rollout", "abort", "r3", "--fleet", "fleet", "--key", "keys/rollout.pem"]);
+    desk.release("1.3.0", "4");
+    desk.write("next.toml", "id = \"r4\"\nproduct = \"bcd\"\nversion = \"1.3.0\"\n");
+    assert_eq!(desk.json(&CREATE)["supersedes"], serde_json::json!([]), "what was aborted moves nobody");
+}

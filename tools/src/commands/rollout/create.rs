@@ -27,7 +27,7 @@ pub(crate) struct CreateArgs {
     /// A rollout key; repeat where the fleet asks for several, or let others add theirs by `swell rollout sign`.
     #[arg(long = "key", required = true, value_name = "FILE")]
     keys: Vec<PathBuf>,
-    /// The rollout's id; the file's, or drawn at random, when left out.
+    /// The rollout's id. Left out: the file's, else the one that `swell rollout plan` printed for the same file.
     #[arg(long)]
     id: Option<RolloutId>,
     #[command(flatten)]
@@ -56,6 +56,8 @@ struct Made {
     roster: Option<ShownDocument>,
     roster_version: u64,
     waves: Vec<usize>,
+    /// Rollouts that are over once this one is published.
+    supersedes: Vec<RolloutId>,
 }
 
 impl From<&Signed> for ShownDocument {
@@ -77,6 +79,8 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     rollout::check_draft(&folder, &args.file, &draft, &cut)?;
     let plan = schedule(&folder, &draft, &cut, None);
     let mut text = format!("fleet {}\n{}{}", folder.id(), show_membership(&cut), show_schedule(&draft, &plan));
+    let supersedes = rollout::taken_over(&folder, &draft);
+    text.push_str(&rollout::show_taken_over(&supersedes, &draft));
     let skip = rollout::without_binary(&folder, &draft, &release, &cut);
     if !skip.is_empty() {
         text.push_str(&format!("the release has no binary for the platform of: {} (they skip it)\n", rollout::list(&skip)));
@@ -103,6 +107,7 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
         roster: roster.as_ref().map(ShownDocument::from),
         roster_version: cut.roster.version,
         waves: plan.waves.iter().map(|wave| wave.nodes.len()).collect(),
+        supersedes,
     };
     args.output.print(&text, &made);
     Ok(())

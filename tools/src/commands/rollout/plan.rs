@@ -10,7 +10,7 @@ use groundswell_core::documents::rollout::Rollout;
 use groundswell_core::lease::budget::slots;
 use groundswell_core::rollout::PoolTerms;
 use groundswell_core::rollout::plan::{Plan, plan};
-use groundswell_core::text::Pool;
+use groundswell_core::text::{Pool, RolloutId};
 use serde::Serialize;
 
 use crate::authoring::clock::now;
@@ -20,7 +20,7 @@ use crate::authoring::rollout_file::RolloutFile;
 use crate::authoring::roster::Cut;
 use crate::authoring::{rollout, roster};
 use crate::failure::Failure;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, counted};
 
 /// What is typed.
 #[derive(Debug, Args)]
@@ -41,10 +41,13 @@ pub(crate) struct PlanArgs {
 #[serde(rename_all = "camelCase")]
 struct Shown {
     rollout: String,
+    /// Set when the file names no id: what to write into it to keep this plan whatever else changes.
+    keep_by: Option<String>,
     roster: u64,
     waves: Vec<ShownWave>,
     left_out: Vec<String>,
     late_joiners: bool,
+    supersedes: Vec<RolloutId>,
 }
 
 #[derive(Serialize)]
@@ -72,19 +75,30 @@ struct ShownNode {
 /// Does it.
 pub(crate) fn run(args: PlanArgs) -> Result<(), Failure> {
     let mut folder = FleetFolder::open(&args.fleet)?;
-    let (draft, cut) = if args.file.extension().is_some_and(|extension| extension == "json") {
-        signed_rollout(&folder, &args.file)?
+    let (draft, cut, keep_by) = if args.file.extension().is_some_and(|extension| extension == "json") {
+        let (rollout, cut) = signed_rollout(&folder, &args.file)?;
+        (rollout, cut, None)
     } else {
         let file = RolloutFile::read(&args.file)?;
         let (digest, release, _) = rollout::find_release(&mut folder, &file.target)?;
         let cut = roster::cut(&folder)?;
         let draft = rollout::draft(&folder, &file, digest, &release, &cut)?;
         rollout::check_draft(&folder, &args.file, &draft, &cut)?;
-        (draft, cut)
+        let keep_by = file.id.is_none().then(|| format!("id = \"{}\"", draft.id));
+        (draft, cut, keep_by)
     };
     let plan = schedule(&folder, &draft, &cut, args.upgrade_takes.map(|Period(seconds)| seconds));
-    let text = format!("{}{}", show_membership(&cut), show_schedule(&draft, &plan));
-    args.output.print(&text, &shown(&draft, &cut, &plan));
+    let supersedes = rollout::taken_over(&folder, &draft);
+    let taken_over = rollout::show_taken_over(&supersedes, &draft);
+    let text = format!("{}{}{taken_over}", show_membership(&cut), show_schedule(&draft, &plan));
+    if let Some(line) = &keep_by {
+        let file = args.file.display();
+        eprintln!(
+            "{file} names no id, so it follows from the file, the release and the roster, and the waves from it: `create` gives \
+             the same while none of them changes; write {line} into the file to keep this order whatever does"
+        );
+    }
+    args.output.print(&text, &shown(&draft, &cut, &plan, keep_by, supersedes));
     Ok(())
 }
 
@@ -126,7 +140,7 @@ pub(super) fn schedule(folder: &FleetFolder, rollout: &Rollout, cut: &Cut, upgra
 
 /// How the roster differs from the one before.
 pub(super) fn show_membership(cut: &Cut) -> String {
-    let mut text = format!("roster {}, {} nodes", cut.roster.version, cut.roster.nodes.len());
+    let mut text = format!("roster {}, {}", cut.roster.version, counted(cut.roster.nodes.len(), "node"));
     if !cut.fresh {
         text.push_str(", unchanged");
     }
@@ -145,7 +159,7 @@ pub(super) fn show_schedule(rollout: &Rollout, plan: &Plan) -> String {
     let mut text = format!("rollout {}: {} from {from} to {}\n", rollout.id, rollout.release.product, rollout.release.version);
     for (wave, terms) in plan.waves.iter().zip(&rollout.waves) {
         let pools: Vec<String> = wave.pools.iter().map(|(pool, count)| format!("{pool} {count}")).collect();
-        let _ = write!(text, "  wave {}: {} nodes", wave.index + 1, wave.nodes.len());
+        let _ = write!(text, "  wave {}: {}", wave.index + 1, counted(wave.nodes.len(), "node"));
         if wave.nodes.is_empty() {
             text.push_str(", passes at once\n");
             continue;
@@ -162,9 +176,10 @@ pub(super) fn show_schedule(rollout: &Rollout, plan: &Plan) -> String {
     text
 }
 
-fn shown(rollout: &Rollout, cut: &Cut, plan: &Plan) -> Shown {
+fn shown(rollout: &Rollout, cut: &Cut, plan: &Plan, keep_by: Option<String>, supersedes: Vec<RolloutId>) -> Shown {
     Shown {
         rollout: rollout.id.to_string(),
+        keep_by,
         roster: cut.roster.version,
         waves: plan
             .waves
@@ -191,5 +206,6 @@ fn shown(rollout: &Rollout, cut: &Cut, plan: &Plan) -> Shown {
             .collect(),
         left_out: plan.left_out.iter().map(ToString::to_string).collect(),
         late_joiners: plan.late_joiners,
+        supersedes,
     }
 }
