@@ -146,7 +146,8 @@ impl Driver {
         })
     }
 
-    /// Runs until told to stop. Then devices are stopped, and what is not durable is let go: a crash would do the same.
+    /// Runs until told to stop. Then the last words are sent and devices are stopped; what is not durable is let go: a
+    /// crash would do the same.
     ///
     /// # Errors
     /// When the mesh ends by itself.
@@ -155,7 +156,11 @@ impl Driver {
         let ended = loop {
             self.settle().await;
             match self.next().await {
-                Happening::Stop => break Ok(()),
+                Happening::Stop => {
+                    self.feed(Input::Stopping);
+                    self.settle().await;
+                    break Ok(());
+                }
                 Happening::MeshEnded => break Err(DriverError::MeshEnded),
                 Happening::Sweep => self.sweep().await,
                 happening => self.take(happening),

@@ -1,7 +1,11 @@
 //! A good rollout, a bad one, and what operators do about it.
 
+use std::collections::BTreeSet;
+
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rollout::{Hosts, Rollout, State, Wave};
+use groundswell_core::node::effect::Effect;
+use groundswell_core::node::input::Input;
 use groundswell_core::node::view::Standing;
 use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::{Phase, Running};
@@ -308,4 +312,26 @@ fn b16_a_release_that_a_newer_one_blocks_is_not_started() {
     assert_eq!(told.release, release.digest);
     assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
     assert!(explain(&world).contains("a newer release blocks this one: it eats data"), "{}", explain(&world));
+}
+
+#[test]
+fn l4_a_node_that_stops_in_order_tells_every_peer_its_last_word_at_once() {
+    let mut world = World::new(11, POOLS, first());
+    world.run_for(10_000);
+    publish(&mut world, 0, "2.0.0", 2);
+    assert!(world.run_until(10 * MINUTES, |world| phases(world).contains(&Phase::Confirmed)), "{}", explain(&world));
+    let now_ms = world.now_ms;
+    let confirmed = world.machines.iter_mut().find_map(|machine| {
+        let now = machine.now(now_ms);
+        let node = machine.node.as_mut()?;
+        node.view(now).products.iter().any(|product| product.phase == Phase::Confirmed).then_some((node, now))
+    });
+    let (node, now) = confirmed.expect("one has just confirmed");
+    node.handle(now, Input::Stopping);
+    let told = node.take_effects().into_iter().filter_map(|effect| match effect {
+        Effect::Send { peer, .. } => Some(peer),
+        _ => None,
+    });
+    let told: BTreeSet<_> = told.collect();
+    assert_eq!(told.len(), usize::try_from(node.view(now).peers).unwrap());
 }

@@ -68,6 +68,9 @@ pub enum Input {
     },
     /// The set of whole blobs that this node can serve changed.
     Serves(BTreeSet<Digest>),
+    /// The process is about to end in order: what this node said last goes out now, or a slot that it has just given
+    /// back would look taken until it returns.
+    Stopping,
 }
 
 /// Where bytes came from.

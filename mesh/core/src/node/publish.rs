@@ -152,6 +152,17 @@ impl Node {
         self.spread.push_to(now.boot, key, &directly);
     }
 
+    /// Sends the newest records of this node to every connected peer, without waiting for a batch or a turn.
+    pub(super) fn say_last_words(&mut self, now: Now) {
+        let peers: Vec<NodeId> = self.connected.iter().copied().collect();
+        for kind in [RecordKind::Status, RecordKind::Grants] {
+            let key = self.own_key(kind);
+            if self.ledger.record(&key).is_some() {
+                self.spread.push_to(now.boot, key, &peers);
+            }
+        }
+    }
+
     /// Holders and wardens of a slot tell each other directly.
     fn counterparts(&self, kind: RecordKind) -> Vec<NodeId> {
         match kind {
