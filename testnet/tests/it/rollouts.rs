@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rollout::{Hosts, Rollout, State, Wave};
 use groundswell_core::node::effect::Effect;
-use groundswell_core::node::input::Input;
+use groundswell_core::node::input::{Input, Report};
 use groundswell_core::node::view::Standing;
+use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::{Phase, Running};
 use groundswell_core::text::{Reason, Version};
@@ -314,24 +315,42 @@ fn b16_a_release_that_a_newer_one_blocks_is_not_started() {
     assert!(explain(&world).contains("a newer release blocks this one: it eats data"), "{}", explain(&world));
 }
 
-#[test]
-fn l4_a_node_that_stops_in_order_tells_every_peer_its_last_word_at_once() {
-    let mut world = World::new(11, POOLS, first());
-    world.run_for(10_000);
-    publish(&mut world, 0, "2.0.0", 2);
-    assert!(world.run_until(10 * MINUTES, |world| phases(world).contains(&Phase::Confirmed)), "{}", explain(&world));
+/// To whom a node sends something at once when this happens to it.
+fn tells(world: &mut World, phase: Phase, input: impl FnOnce(Digest) -> Input, release: Digest) -> (BTreeSet<NodeId>, u32) {
     let now_ms = world.now_ms;
-    let confirmed = world.machines.iter_mut().find_map(|machine| {
+    let found = world.machines.iter_mut().find_map(|machine| {
         let now = machine.now(now_ms);
         let node = machine.node.as_mut()?;
-        node.view(now).products.iter().any(|product| product.phase == Phase::Confirmed).then_some((node, now))
+        node.view(now).products.iter().any(|product| product.phase == phase).then_some((node, now))
     });
-    let (node, now) = confirmed.expect("one has just confirmed");
-    node.handle(now, Input::Stopping);
+    let (node, now) = found.expect("one is in that phase");
+    node.take_effects();
+    node.handle(now, input(release));
     let told = node.take_effects().into_iter().filter_map(|effect| match effect {
         Effect::Send { peer, .. } => Some(peer),
         _ => None,
     });
-    let told: BTreeSet<_> = told.collect();
-    assert_eq!(told.len(), usize::try_from(node.view(now).peers).unwrap());
+    (told.collect(), node.view(now).peers)
+}
+
+#[test]
+fn l4_a_node_that_stops_in_order_tells_every_peer_its_last_word_at_once() {
+    let mut world = World::new(11, POOLS, first());
+    world.run_for(10_000);
+    let released = publish(&mut world, 0, "2.0.0", 2).release;
+    assert!(world.run_until(10 * MINUTES, |world| phases(world).contains(&Phase::Confirmed)), "{}", explain(&world));
+    let (told, peers) = tells(&mut world, Phase::Confirmed, |_| Input::Stopping, released);
+    assert_eq!(told.len(), usize::try_from(peers).unwrap());
+}
+
+#[test]
+fn l4_a_slot_that_is_given_back_is_told_to_its_wardens_at_once() {
+    let mut world = World::new(12, POOLS, first());
+    world.run_for(10_000);
+    let released = publish(&mut world, 0, "2.0.0", 2).release;
+    assert!(world.run_until(10 * MINUTES, |world| running(world, released) == 1), "{}", explain(&world));
+    let product = groundswell_testnet::sim::operator::product();
+    let confirmed = |release| Input::Device { product, report: Report::Confirmed { release } };
+    let (told, _) = tells(&mut world, Phase::Activating, confirmed, released);
+    assert!(told.len() >= 2, "the wardens that it synced with: {told:?}");
 }

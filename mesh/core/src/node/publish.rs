@@ -142,13 +142,17 @@ impl Node {
         self.own.counter = stamp.counter;
         let own = encode(&self.own);
         self.persist(&StoreKey::Own, Some(own));
+        // Also those of the claim that this very record ends: to them it matters most (case L4).
+        let mut directly = self.counterparts(key.kind);
         self.ledger.merge(record);
         self.persist_record(key);
         self.unsaved.remove(&key);
         self.record_changed(now, key, None);
         self.unsaved.remove(&key);
-        let directly: Vec<NodeId> =
-            self.counterparts(key.kind).into_iter().filter(|node| self.connected.contains(node)).collect();
+        directly.extend(self.counterparts(key.kind));
+        directly.sort_unstable();
+        directly.dedup();
+        directly.retain(|node| self.connected.contains(node));
         self.spread.push_to(now.boot, key, &directly);
     }
 
