@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the demo talks to people")]
 
 mod demo;
+mod measure;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,6 +22,12 @@ struct Cli {
 enum Command {
     /// Twelve real agents on this machine: a good release, a bad one, and the way forward. Exit code 0 only when all is as it must be.
     Demo(demo::DemoArgs),
+    /// How fast one real agent fetches and verifies an artifact from another on this machine.
+    MeasureFetch {
+        /// Size of the artifact, in millions of bytes.
+        #[arg(long, default_value_t = 100)]
+        megabytes: u32,
+    },
     /// The sample service; run by the agents.
     #[command(hide = true)]
     SampleService,
@@ -52,14 +59,19 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         match command {
             Command::Demo(args) => demo::run(args).await,
-            Command::SampleService => match service::run().await {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("{error}");
-                    ExitCode::FAILURE
-                }
-            },
+            Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
+            Command::SampleService => ended(service::run().await),
             Command::Leash { .. } => unreachable!("handled above"),
         }
     })
+}
+
+fn ended<E: std::fmt::Display>(outcome: Result<(), E>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -154,7 +154,8 @@ fn row(name: &str, status: &StatusView) -> Row {
         .downloads
         .first()
         .map(|download| format!("{} of {} pieces from {} peers", download.held, download.pieces, download.peers));
-    let slot = product.slot.map(|slot| format!("slot {slot}"));
+    let holds = matches!(product.phase, Phase::Claiming | Phase::Activating);
+    let slot = product.slot.filter(|_| holds).map(|slot| format!("slot {slot}"));
     let hold = product.hold.as_ref().map(|hold| hold.text.clone());
     let wave = product.wave.map(|wave| format!("wave {}", wave + 1));
     let detail: Vec<String> = [wave, slot, download, hold].into_iter().flatten().collect();
