@@ -1,7 +1,8 @@
 //! Elapsed time of a soak or an upgrade, across sleep and restarts, without trusting a jump of the wall clock.
 //!
-//! While the node runs, CLOCK_BOOTTIME counts. The time it was off is taken from the wall clock, once, at the restart:
-//! a clock that starts in 1970 and is set later adds nothing, and none is ever negative.
+//! While the node runs, CLOCK_BOOTTIME counts, and what it counted is put down every minute ([`Stopwatch::put_down`]).
+//! The time it was off is taken from the wall clock, once, at the restart, from the last time put down: a clock that
+//! starts in 1970 and is set while the node runs adds nothing, and none is ever negative.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,10 @@ use crate::time::{Now, Time, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stopwatch {
     started_at: Timestamp,
-    #[serde(skip)]
+    /// Elapsed when it was last put down, …
     carried_ms: u64,
+    /// … by the wall clock of then.
+    put_down_at: Timestamp,
     #[serde(skip)]
     running_since_ms: u64,
 }
@@ -20,12 +23,21 @@ pub(crate) struct Stopwatch {
 impl Stopwatch {
     /// Started now.
     pub(crate) fn start(now: Now) -> Self {
-        Self { started_at: now.wall, carried_ms: 0, running_since_ms: now.boot.0 }
+        Self { started_at: now.wall, carried_ms: 0, put_down_at: now.wall, running_since_ms: now.boot.0 }
     }
 
     /// Goes on after a restart: the time off counts, as the wall clock tells it.
     pub(crate) fn resume(&mut self, now: Now) {
-        self.carried_ms = now.wall.since_seconds(self.started_at).saturating_mul(1000);
+        let off_ms = now.wall.since_seconds(self.put_down_at).saturating_mul(1_000);
+        self.carried_ms = self.carried_ms.saturating_add(off_ms);
+        self.put_down_at = now.wall;
+        self.running_since_ms = now.boot.0;
+    }
+
+    /// Takes down what has elapsed, to be kept on disk: a later restart trusts the wall clock only from here on.
+    pub(crate) fn put_down(&mut self, now: Now) {
+        self.carried_ms = self.elapsed_ms(now);
+        self.put_down_at = now.wall;
         self.running_since_ms = now.boot.0;
     }
 
@@ -66,6 +78,14 @@ mod tests {
         assert_eq!(watch.elapsed_ms(now(1_100, 1_061)), 61_000);
         assert_eq!(watch.due(61_000), Time(1_100));
         watch.resume(now(100, 10));
-        assert_eq!(watch.elapsed_ms(now(200, 10)), 100);
+        assert_eq!(watch.elapsed_ms(now(200, 10)), 60_100, "a clock set back takes nothing away");
+    }
+
+    #[test]
+    fn a_clock_that_started_in_1970_and_was_set_later_ends_no_soak_at_the_next_restart() {
+        let mut watch = Stopwatch::start(now(0, 30));
+        watch.put_down(now(60_000, 1_800_000_000));
+        watch.resume(now(100, 1_800_000_020));
+        assert_eq!(watch.elapsed_ms(now(1_100, 1_800_000_021)), 81_000);
     }
 }
