@@ -24,6 +24,8 @@ pub(super) struct Duty {
     pub(super) warden: Warden,
     /// Why it declares no newer roster.
     pub(super) roster_hold: Option<RosterHold>,
+    /// What it says of its promises changed without a decision: its declaration counts no more (amnesia).
+    pub(super) word_owed: bool,
     /// Something changed since the last look.
     pub(super) stale: bool,
     /// Look again at this up time even if nothing arrives.
@@ -61,13 +63,14 @@ impl Node {
                 self.seek_wardens(&claim.slot.clone(), claim.roster);
             }
         }
-        if considered.decisions.is_empty() {
+        let owed = core::mem::take(&mut self.duty.word_owed);
+        if considered.decisions.is_empty() && !owed {
             return false;
         }
         let durable = self.duty.warden.to_bytes();
         self.persist(&StoreKey::Warden, Some(durable));
         // An end needs no word of its own: everybody reads it from the holder's record, as this warden did.
-        let news = considered.decisions.iter().any(|decision| !matches!(decision, Decision::End { .. }));
+        let news = owed || considered.decisions.iter().any(|decision| !matches!(decision, Decision::End { .. }));
         for decision in considered.decisions {
             self.tell_decision(decision);
         }

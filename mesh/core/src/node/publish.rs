@@ -256,6 +256,7 @@ impl Node {
         let up_ms = self.presence.up_ms();
         self.duty.warden.set_back(record.grants(), up_ms, longest);
         self.duty.stale = true;
+        self.duty.word_owed = true;
         let durable = self.duty.warden.to_bytes();
         self.persist(&StoreKey::Warden, Some(durable));
     }

@@ -136,6 +136,16 @@ impl Node {
             self.saved_records_at = now.boot;
         }
         let saves = self.presence.take_saves();
+        if !saves.is_empty() {
+            let running: Vec<(Product, Vec<u8>)> = self
+                .lives
+                .iter_mut()
+                .filter_map(|(product, life)| life.put_down(now).then(|| (product.clone(), encode(&life.kept))))
+                .collect();
+            for (product, kept) in running {
+                self.persist(&StoreKey::Life(product), Some(kept));
+            }
+        }
         self.persist_presence(saves);
     }
 
@@ -175,7 +185,6 @@ impl Node {
             self.spread.next_wakeup(),
             self.neighbours.next_wakeup(),
             self.pacing.wake_at,
-            self.duty.look_again_at_up_ms.map(after_up),
             Some(now.boot.after_ms(self.presence.save_due_in_ms().max(1_000))),
         ];
         if !self.unsaved.is_empty() {
@@ -183,6 +192,8 @@ impl Node {
         }
         if self.may_publish() {
             times.push(self.renewal_due());
+            // A warden that may not sign decides nothing, and must not wake for it.
+            times.push(self.duty.look_again_at_up_ms.map(after_up));
         }
         times.extend(self.lives.values().map(|life| life.deadline(now)));
         for progress in self.following.values().filter_map(|following| following.progress.as_ref()) {

@@ -118,7 +118,7 @@ impl Life {
         }
         if self.kept.denied.contains(&mission.release) {
             let reason = Reason::lossy("this build failed here before");
-            acts.push(self.fail(mission, reason));
+            acts.extend(self.fail(mission, reason));
             self.stop_fetching(acts);
             return;
         }
@@ -160,7 +160,7 @@ impl Life {
                 self.now.hold = None;
                 let runs_it = self.kept.running.as_ref().is_some_and(|running| running.release == mission.release);
                 if runs_it && mission.aborted.is_none() && self.healthy() == Some(false) {
-                    acts.push(self.regress(&verdict));
+                    acts.extend(self.regress(&verdict));
                 }
                 true
             }
@@ -186,9 +186,11 @@ impl Life {
     /// Already on the version: `soaked` without a claim, unless its own health says otherwise.
     fn vouch_for_running(&mut self, now: Now, mission: &Mission, acts: &mut Vec<Act>) {
         self.stop_fetching(acts);
-        if self.healthy() == Some(false) {
+        if self.healthy() != Some(true) {
+            // Silence is never evidence: not known yet is not healthy.
+            let failing = self.healthy() == Some(false);
             let notice = HoldNotice { code: HoldCode::Unhealthy, until: None };
-            return self.withdraw_to(Phase::Waiting, Some(Hold::Local(notice)));
+            return self.withdraw_to(Phase::Waiting, failing.then_some(Hold::Local(notice)));
         }
         self.kept.claim = None;
         self.kept.attempt = None;
@@ -202,7 +204,7 @@ impl Life {
             confirmed_at: None,
             soaked_at: Some(now.wall),
         };
-        acts.push(self.conclude(verdict));
+        acts.extend(self.conclude(verdict));
     }
 
     /// Fetches and stages, ahead of the gate where the rollout says so.
@@ -303,10 +305,10 @@ impl Life {
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
         if attempt.reverting.is_none() {
-            if mine.is_some_and(|mission| mission.aborted == Some(true)) {
+            if self.now.confirming {
+                // The device is making it final: past the point of no return, for an abort with rollback too.
+            } else if mine.is_some_and(|mission| mission.aborted == Some(true)) {
                 acts.push(self.revert(Reason::lossy("aborted with rollback")));
-            } else if self.now.confirming {
-                // The device is making it final: past the point of no return.
             } else if self.now.activated.is_some() && healthy == Some(false) {
                 acts.push(self.revert(self.health_reason("unhealthy")));
             } else if confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
@@ -337,15 +339,15 @@ impl Life {
         };
         self.now.hold = None;
         if self.healthy() == Some(false) {
-            acts.push(self.regress(&verdict));
+            acts.extend(self.regress(&verdict));
         } else if elapsed_ms >= attempt.soak_ms && held {
             self.kept.phase = Phase::Soaked;
-            acts.push(self.conclude(verdict));
+            acts.extend(self.conclude(verdict));
         }
     }
 
     /// Confirmed or soaked, and unhealthy now: a failure, but never a way back (design, section 8).
-    fn regress(&mut self, verdict: &Verdict) -> Act {
+    fn regress(&mut self, verdict: &Verdict) -> Option<Act> {
         self.kept.phase = Phase::Failed;
         let reason = self.health_reason("regressed");
         let soaked_at: Option<Timestamp> = verdict.soaked_at.filter(|_| verdict.outcome == Outcome::Soaked);
@@ -368,11 +370,11 @@ impl Life {
     }
 
     /// A failure before activation, under no claim.
-    pub(super) fn fail(&mut self, mission_rollout: &Mission, reason: Reason) -> Act {
+    pub(super) fn fail(&mut self, mission_rollout: &Mission, reason: Reason) -> Option<Act> {
         self.fail_rollout(mission_rollout.seen.id.clone(), reason)
     }
 
-    pub(super) fn fail_rollout(&mut self, rollout: crate::text::RolloutId, reason: Reason) -> Act {
+    pub(super) fn fail_rollout(&mut self, rollout: crate::text::RolloutId, reason: Reason) -> Option<Act> {
         self.withdraw_to(Phase::Failed, None);
         self.conclude(Verdict { rollout, claim: None, outcome: Outcome::Failed, reason, confirmed_at: None, soaked_at: None })
     }

@@ -84,6 +84,8 @@ pub(crate) struct Tries {
 pub(crate) struct Volatile {
     /// The device has said what the slots hold.
     pub(crate) recovered: bool,
+    /// A trial that is being reverted because this store knows nothing of it: body digest of its release.
+    pub(crate) orphan: Option<Digest>,
     /// The transfer under way: SHA-256 of the artifact.
     pub(crate) fetching: Option<Digest>,
     /// SHA-256 of the artifact that is whole in the blob store.
@@ -172,6 +174,19 @@ impl Life {
         Self { kept, now: Volatile::default() }
     }
 
+    /// Takes down how long upgrade and soak have run, where they do. Whether there is anything to keep.
+    pub(crate) fn put_down(&mut self, now: Now) -> bool {
+        let phase = self.kept.phase;
+        let Some(attempt) = self.kept.attempt.as_mut().filter(|_| matches!(phase, Phase::Activating | Phase::Confirmed)) else {
+            return false;
+        };
+        attempt.upgrade.put_down(now);
+        if let Some(soak) = &mut attempt.soak {
+            soak.put_down(now);
+        }
+        true
+    }
+
     /// The section of the status record that tells of this product.
     pub(crate) fn section(&self) -> Section {
         let attempt = self.kept.attempt.as_ref();
@@ -198,12 +213,13 @@ impl Life {
     }
 
     /// Signs a verdict: monotone per rollout and claim, at most eight kept, the oldest of another rollout going first.
-    fn conclude(&mut self, verdict: Verdict) -> Act {
+    /// `None` when it changes nothing.
+    fn conclude(&mut self, verdict: Verdict) -> Option<Act> {
         let act = Act::Verdict(verdict.rollout.clone(), verdict.outcome, verdict.reason.clone());
         let same = |known: &Verdict| known.rollout == verdict.rollout && known.claim == verdict.claim;
         match self.kept.verdicts.iter_mut().find(|known| same(known)) {
             Some(known) if known.outcome < verdict.outcome => *known = verdict,
-            Some(_) => {}
+            Some(_) => return None,
             None => {
                 if self.kept.verdicts.len() >= VERDICTS {
                     let other = self.kept.verdicts.iter().position(|known| known.rollout != verdict.rollout).unwrap_or(0);
@@ -212,7 +228,7 @@ impl Life {
                 self.kept.verdicts.push(verdict);
             }
         }
-        act
+        Some(act)
     }
 
     fn deny(&mut self, release: Digest) {

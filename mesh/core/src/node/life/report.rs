@@ -53,6 +53,11 @@ impl Life {
             Report::Reverted { release, running, output } if self.activating(release) => {
                 self.reverted(running, output, &mut acts);
             }
+            Report::Reverted { release, running, .. } if self.now.orphan == Some(release) => {
+                self.now.orphan = None;
+                let recovered = Recovered { running, floor: self.kept.floor, trial: None, reverted: None, staged: None };
+                self.recovered(now, recovered, &mut acts);
+            }
             Report::Blocked(blocked) => self.now.blocked = blocked,
             Report::Policy(policy) => self.now.policy = policy,
             // Late answers to what is no longer asked.
@@ -74,11 +79,18 @@ impl Life {
 
     /// The first word of the device after a start decides how an upgrade under way goes on.
     fn recovered(&mut self, now: Now, recovered: Recovered, acts: &mut Vec<Act>) {
-        self.now.recovered = true;
         self.now.staged = recovered.staged;
         self.kept.floor = self.kept.floor.max(recovered.floor);
         self.kept.running = recovered.running.clone();
-        let Some(attempt) = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating) else { return };
+        let attempt = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating);
+        if let Some(release) = recovered.trial.filter(|trial| attempt.as_ref().is_none_or(|attempt| attempt.release != *trial)) {
+            // A trial that this store knows nothing of: it was set back. Nobody watches it, so it ends first.
+            self.now.orphan = Some(release);
+            acts.push(Act::Device(Step::Revert { release, reason: Reason::lossy("this node's store does not know the trial") }));
+            return;
+        }
+        self.now.recovered = true;
+        let Some(attempt) = attempt else { return };
         let release = attempt.release;
         if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
             self.reverted(recovered.running, reason, acts);
@@ -136,6 +148,8 @@ impl Life {
         self.now.confirming = false;
         self.now.activated = None;
         self.now.health = None;
+        // The switch may have used up what was staged, whether or not it said so before it failed.
+        self.now.staged = None;
         self.deny(attempt.release);
         let claim = self.kept.claim.as_ref().map(|claim| claim.name);
         let verdict = Verdict {
@@ -146,7 +160,7 @@ impl Life {
             confirmed_at: None,
             soaked_at: None,
         };
-        acts.push(self.conclude(verdict));
+        acts.extend(self.conclude(verdict));
     }
 
     /// Tried again with a growing pause; a full disk for as long as it takes, anything else a few times.
@@ -164,7 +178,7 @@ impl Life {
             }
         };
         if failures > RETRIES {
-            acts.push(self.fail_rollout(seen.id, reason));
+            acts.extend(self.fail_rollout(seen.id, reason));
             return;
         }
         let pause_ms = RETRY_FIRST_MS.saturating_mul(1 << failures.min(16)).min(RETRY_LONGEST_MS);
