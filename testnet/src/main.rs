@@ -3,6 +3,7 @@
 
 mod demo;
 mod measure;
+mod sim_command;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -28,6 +29,9 @@ enum Command {
         #[arg(long, default_value_t = 100)]
         megabytes: u32,
     },
+    /// Whole fleets in a virtual world, from a seed. Exit code 0 only when every guarantee held.
+    #[command(subcommand)]
+    Sim(sim_command::SimCommand),
     /// The sample service; run by the agents.
     #[command(hide = true)]
     SampleService,
@@ -48,6 +52,9 @@ fn main() -> ExitCode {
         eprintln!("{}", leash::become_leashed(*parent, command));
         return ExitCode::FAILURE;
     }
+    if let Command::Sim(sim) = &command {
+        return sim_command::run(sim);
+    }
     // One thread: agents are leashed to the thread that starts them.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -61,7 +68,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args).await,
             Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
             Command::SampleService => ended(service::run().await),
-            Command::Leash { .. } => unreachable!("handled above"),
+            Command::Leash { .. } | Command::Sim(_) => unreachable!("handled above"),
         }
     })
 }

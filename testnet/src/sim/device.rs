@@ -21,6 +21,10 @@ pub enum Behaviour {
     DegradesAfter(u64),
     /// Never says anything about its health.
     Mute,
+    /// Cannot be switched to.
+    WontStart,
+    /// The switch never comes to an end.
+    Hangs,
 }
 
 /// One product's slots on one machine. This state is on disk.
@@ -33,6 +37,10 @@ pub struct Device {
     floor: Sequence,
     /// Groundswell may be touching the running version now.
     disrupted: bool,
+    /// What runs is down for a reason of its own, until something else is started.
+    pub broken: bool,
+    /// How some releases behave on this machine alone.
+    pub odd: BTreeMap<Digest, Behaviour>,
 }
 
 /// A report that comes after a while, in milliseconds.
@@ -52,6 +60,12 @@ impl Device {
         self.disrupted
     }
 
+    /// A trial that is neither confirmed nor reverted.
+    #[must_use]
+    pub fn trial(&self) -> Option<Digest> {
+        self.trial
+    }
+
     /// What runs.
     #[must_use]
     pub fn running(&self) -> Option<&Running> {
@@ -64,9 +78,10 @@ impl Device {
         self.floor
     }
 
-    /// The first reports after a start.
+    /// The first reports after a start: recovery has finished or undone what the journal says.
     #[must_use]
-    pub fn start(&self, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+    pub fn start(&mut self, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+        self.disrupted &= self.trial.is_some();
         let recovered = Recovered {
             running: self.running.clone(),
             floor: self.floor,
@@ -82,7 +97,7 @@ impl Device {
     /// Runs a step; what it reports, and when.
     ///
     /// # Panics
-    /// When asked to run anything that was not staged, or to go below the floor: the core must never do that.
+    /// When asked to run what was not staged, to go below the floor, or to send back what was confirmed: never by the core.
     pub fn run(&mut self, step: &Step, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
         match step {
             Step::Fetch { .. } | Step::CancelFetch { .. } => Vec::new(),
@@ -98,11 +113,20 @@ impl Device {
                 );
                 assert!(install.sequence >= self.floor, "S5: went below the floor");
                 self.disrupted = true;
+                let behaviour = self.behaviour(&install.release, behaviours);
+                if behaviour == Behaviour::WontStart {
+                    let reason = Reason::lossy("cannot be started");
+                    return vec![(1_000, Report::ActivateFailed { release: install.release, reason })];
+                }
+                self.broken = false;
                 self.previous = self.running.take();
                 self.running =
                     Some(Running { version: install.version.clone(), sequence: install.sequence, release: install.release });
                 self.trial = Some(install.release);
                 self.staged = None;
+                if behaviour == Behaviour::Hangs {
+                    return Vec::new();
+                }
                 let mut reports = vec![(1_000, Report::Activated { release: install.release })];
                 reports.extend(self.health(2_000, behaviours));
                 reports
@@ -116,6 +140,8 @@ impl Device {
                 vec![(100, Report::Confirmed { release: *release })]
             }
             Step::Revert { release, .. } => {
+                let runs = self.running.as_ref().map(|running| running.release);
+                assert!(self.trial.is_some() || runs != Some(*release), "S5: sends back what was confirmed");
                 if self.trial == Some(*release) {
                     self.running = self.previous.take();
                     self.trial = None;
@@ -129,16 +155,25 @@ impl Device {
         }
     }
 
-    fn health(&self, after_ms: u64, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+    fn behaviour(&self, release: &Digest, behaviours: &BTreeMap<Digest, Behaviour>) -> Behaviour {
+        self.odd.get(release).or_else(|| behaviours.get(release)).copied().unwrap_or_default()
+    }
+
+    /// What the health check finds, `after_ms` from now and later.
+    #[must_use]
+    pub fn health(&self, after_ms: u64, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
         let Some(running) = &self.running else { return Vec::new() };
         let failing = || Report::Health(Health::Failing(Reason::lossy("the health check fails")));
-        match behaviours.get(&running.release).copied().unwrap_or_default() {
+        if self.broken {
+            return vec![(after_ms, failing())];
+        }
+        match self.behaviour(&running.release, behaviours) {
             Behaviour::Good => vec![(after_ms, Report::Health(Health::Healthy))],
             Behaviour::Unhealthy => vec![(after_ms, failing())],
             Behaviour::DegradesAfter(degrades_ms) => {
                 vec![(after_ms, Report::Health(Health::Healthy)), (after_ms + degrades_ms, failing())]
             }
-            Behaviour::Mute => Vec::new(),
+            Behaviour::Mute | Behaviour::WontStart | Behaviour::Hangs => Vec::new(),
         }
     }
 }

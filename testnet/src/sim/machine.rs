@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use groundswell_core::crypto::SoftwareCrypto;
 use groundswell_core::digest::Digest;
 use groundswell_core::node::{Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
+use groundswell_core::record::ClaimName;
 use groundswell_core::text::Pool;
 use groundswell_core::time::{Now, Time, Timestamp};
 use groundswell_core::trust::local::LocalTrust;
 
 use super::device::Device;
+use super::memo::{MemoCrypto, Memory};
 use super::operator::{BEGINNING, node_secret, platform, product};
 
 /// One virtual machine.
@@ -18,6 +19,8 @@ use super::operator::{BEGINNING, node_secret, platform, product};
 pub struct Machine {
     /// Its number: also its address, `sim/<number>`.
     pub index: u32,
+    /// The number of its secret: another machine's for a clone.
+    pub key: u32,
     /// Its node id.
     pub id: NodeId,
     /// Its pool.
@@ -38,8 +41,33 @@ pub struct Machine {
     pub wall_skew: i64,
     /// Gossip messages that it has seen, by content.
     pub gossip_seen: BTreeSet<Digest>,
-    /// Connected peers.
-    pub links: BTreeSet<u32>,
+    /// Connected peers, each with the number of the connection.
+    pub links: BTreeMap<u32, u64>,
+    /// How long it has slept since it was switched on, in milliseconds: its awake clock stood still.
+    pub slept_ms: u64,
+    /// Asleep until then, in world time; 0 when awake.
+    pub asleep_until_ms: u64,
+    /// It was made to lie about itself: cloned, set back, or signing two records under one stamp.
+    pub liar: bool,
+    /// Its health check, as its agent was last told, finds it down.
+    pub found_down: bool,
+    /// In which second of world time its core last woke by its own wish, and how often then.
+    pub wakes: (u64, u32),
+    /// How this machine counts for S1.
+    pub disruption: Disruption,
+}
+
+/// What a machine's upgrade means to its pool's budget: judged by its device and by what it signed, not by claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disruption {
+    /// When it last began, in world time, while it counts: until its device is done *and* it has signed so.
+    pub since_ms: Option<u64>,
+    /// It was down by its own health check before it began, so it does not count.
+    pub repair: bool,
+    /// Its claim was written off, or its node is gone.
+    pub written_off: bool,
+    /// Its claim.
+    pub claim: Option<ClaimName>,
 }
 
 impl Machine {
@@ -48,16 +76,18 @@ impl Machine {
     pub fn now(&self, at_ms: u64) -> Now {
         let since = at_ms.saturating_sub(self.booted_ms);
         let wall = (BEGINNING + at_ms / 1_000).saturating_add_signed(self.wall_skew);
-        Now { awake_ms: since, boot: Time(since), wall: Timestamp::from_seconds(wall) }
+        Now { awake_ms: since.saturating_sub(self.slept_ms), boot: Time(since), wall: Timestamp::from_seconds(wall) }
     }
 
     /// Starts the agent on what the disk holds.
     ///
     /// # Panics
     /// When the core refuses a store that it wrote itself.
-    pub fn start(&mut self, fleet: Digest, bootstrap: Vec<String>, seed: u64, at_ms: u64) {
+    pub fn start(&mut self, fleet: Digest, bootstrap: Vec<String>, seed: u64, at_ms: u64, memory: Memory) {
         self.life += 1;
         self.booted_ms = at_ms;
+        self.slept_ms = 0;
+        self.asleep_until_ms = 0;
         let config = NodeConfig {
             fleet,
             platform: platform(),
@@ -72,7 +102,7 @@ impl Machine {
         seeds[8..12].copy_from_slice(&self.index.to_le_bytes());
         seeds[12..16].copy_from_slice(&self.life.to_le_bytes());
         let stored = self.disk.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        let crypto = Box::new(SoftwareCrypto::from_secret(&node_secret(self.index)));
+        let crypto = Box::new(MemoCrypto::new(&node_secret(self.key), memory));
         let node = Node::open(config, crypto, seeds, stored, self.now(at_ms)).expect("a node opens on its own store");
         self.node = Some(node);
     }

@@ -1,4 +1,5 @@
-//! The virtual world: one queue of events, virtual time, links that delay, lose and part, and S1 checked at every start.
+//! The virtual world: one queue of events, virtual time, machines that run the agents' own core, and S checked after
+//! each step. [`super::network`] carries messages, [`super::checks`] says what must hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +8,58 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
-use groundswell_core::node::Node;
-use groundswell_core::node::admission::admit;
 use groundswell_core::node::effect::{Accepted, Effect, Event, Step};
-use groundswell_core::node::input::{Input, Report, Source};
+use groundswell_core::node::input::{Fault, Health, Input, Report, Source};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Ppm;
-use groundswell_core::record::status::Running;
-use groundswell_core::text::Pool;
+use groundswell_core::record::status::{Phase, Running};
+use groundswell_core::text::{Pool, Reason};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
+use super::checks::Truth;
 use super::device::{Behaviour, Device};
-use super::machine::Machine;
+use super::machine::{Disruption, Machine};
+use super::memo::Memory;
 use super::operator::{Operator, node_secret, product};
 
 /// Something that will happen to a machine, if it is still in the same life.
 #[derive(Debug)]
-enum Due {
+pub(super) enum Due {
     Wake,
     Input(Box<Input>),
+    Message { from: u32, connection: u64, input: Box<Input> },
     Connect(u32),
     Roster(Digest),
     Blob(Digest),
+    Awake,
+}
+
+/// Rates of what goes wrong by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Least and additional delay of a message, in milliseconds.
+    pub delay_ms: (u64, u64),
+    /// Share of messages that arrive twice.
+    pub repeated: Ppm,
+    /// Share of inputs after which the power fails between two effects.
+    pub power_in_effects: Ppm,
+    /// Share of device steps before or after which the power fails.
+    pub power_in_steps: Ppm,
+    /// Share of stagings that fail.
+    pub staging: Ppm,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            delay_ms: (20, 60),
+            repeated: Ppm::ZERO,
+            power_in_effects: Ppm::ZERO,
+            power_in_steps: Ppm::ZERO,
+            staging: Ppm::ZERO,
+        }
+    }
 }
 
 /// The virtual world.
@@ -45,26 +75,45 @@ pub struct World {
     pub behaviours: BTreeMap<Digest, Behaviour>,
     /// Share of messages lost.
     pub loss: Ppm,
+    /// What else goes wrong.
+    pub faults: Faults,
     /// What was told, with time and machine.
     pub events: Vec<(u64, u32, Event)>,
     /// The most nodes that were disrupted at once, per pool.
     pub most_disrupted: BTreeMap<Pool, usize>,
     /// Answers to what was published here.
     pub answers: Vec<Result<Accepted, Rejection>>,
+    /// What really happened, for the checkers.
+    pub truth: Truth,
+    /// Inputs handled so far.
+    pub steps: u64,
+    /// Frames sent so far.
+    pub frames: u64,
+    /// Their bytes.
+    pub frame_bytes: u64,
+    /// Upgrades started so far.
+    pub starts: u64,
     seed: u64,
     rng: ChaCha8Rng,
-    sequence: u64,
+    trace: blake3::Hasher,
+    pub(super) memory: Memory,
+    pub(super) sequence: u64,
     queue: BTreeMap<(u64, u64), (u32, u32, Due)>,
     wakes: BTreeMap<u32, u64>,
     /// Machines in different groups cannot reach each other.
-    groups: Vec<u32>,
-    budgets: BTreeMap<Pool, u16>,
-    dialled: BTreeSet<(u32, u32)>,
-    tickets: BTreeMap<u64, Vec<u8>>,
+    pub(super) groups: Vec<u32>,
+    /// From, to: nothing arrives, and nobody is told.
+    pub(super) deaf: BTreeSet<(u32, u32)>,
+    /// When the last message of a link arrives: links are ordered streams.
+    pub(super) arrivals: BTreeMap<(u32, u32), u64>,
+    pub(super) budgets: BTreeMap<Pool, u16>,
+    pub(super) tickets: BTreeMap<u64, Vec<u8>>,
+    /// Machines whose power fails once the effects under way are run.
+    power_fails: BTreeSet<u32>,
 }
 
 impl World {
-    /// A fleet with these pools, everybody on `running`, listed in roster 1 but not started yet.
+    /// A fleet with these pools, everybody on `running`, listed in roster 1.
     #[must_use]
     pub fn new(seed: u64, pools: &[(&str, u32)], running: Option<Running>) -> Self {
         Self::with_limits(seed, pools, running, |_| {})
@@ -73,60 +122,58 @@ impl World {
     /// The same under other guard rails.
     #[must_use]
     pub fn with_limits(seed: u64, pools: &[(&str, u32)], running: Option<Running>, limit: impl FnOnce(&mut Limits)) -> Self {
-        let mut operator = Operator::new(limit);
+        Self::with_operator(seed, pools, running, Operator::new(limit))
+    }
+
+    /// The same under an operator that has set the pools' policies.
+    #[must_use]
+    pub fn with_operator(seed: u64, pools: &[(&str, u32)], running: Option<Running>, mut operator: Operator) -> Self {
         let mut machines = Vec::new();
         let mut documents = vec![operator.fleet().to_vec()];
         for (pool, count) in pools {
             for _ in 0..*count {
                 let index = u32::try_from(machines.len()).expect("few machines");
                 documents.push(operator.admit(index, pool).bytes);
-                machines.push(Machine {
-                    index,
-                    id: node_id(index),
-                    pool: Pool::new(*pool).expect("a plain name"),
-                    disk: BTreeMap::new(),
-                    device: Device::with(running.clone()),
-                    blobs: BTreeSet::new(),
-                    node: None,
-                    life: 0,
-                    booted_ms: 0,
-                    wall_skew: 0,
-                    gossip_seen: BTreeSet::new(),
-                    links: BTreeSet::new(),
-                });
+                machines.push(Machine::new(index, index, Pool::new(*pool).expect("a plain name"), running.clone()));
             }
         }
-        let roster = operator.cut_roster();
-        documents.push(roster.bytes);
+        documents.push(operator.cut_roster().bytes);
         let groups = vec![0; machines.len()];
-        let mut seeds = [0; 32];
-        seeds[..8].copy_from_slice(&seed.to_le_bytes());
         let mut world = Self {
             operator,
             machines,
             now_ms: 0,
             behaviours: BTreeMap::new(),
             loss: Ppm::ZERO,
+            faults: Faults::default(),
             events: Vec::new(),
             most_disrupted: BTreeMap::new(),
             answers: Vec::new(),
+            truth: Truth::default(),
+            steps: 0,
+            starts: 0,
+            frames: 0,
+            frame_bytes: 0,
             seed,
-            rng: ChaCha8Rng::from_seed(seeds),
+            rng: Self::dice(seed),
+            trace: blake3::Hasher::new(),
+            memory: Memory::default(),
             sequence: 0,
             queue: BTreeMap::new(),
             wakes: BTreeMap::new(),
             groups,
+            deaf: BTreeSet::new(),
+            arrivals: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            dialled: BTreeSet::new(),
             tickets: BTreeMap::new(),
+            power_fails: BTreeSet::new(),
         };
         for (pool, count) in pools {
             let pool = Pool::new(*pool).expect("a plain name");
             let policy = world.operator.policies.get(&pool).cloned().unwrap_or_default();
             world.budgets.insert(pool, slots(usize::try_from(*count).expect("few machines"), policy.budget_ppm));
         }
-        for index in 0..world.machines.len() {
-            let index = u32::try_from(index).expect("few machines");
+        for index in 0..world.count() {
             world.start(index);
             for bytes in documents.clone() {
                 world.input(index, Input::Document { bytes, source: Source::Store });
@@ -135,16 +182,49 @@ impl World {
         world
     }
 
-    /// Switches a machine on.
+    /// How many machines there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.machines.len()).expect("few machines")
+    }
+
+    /// Adds a machine that no roster lists, with a certificate of its own; switched off.
+    pub fn add(&mut self, pool: &str, running: Option<Running>) -> (u32, Vec<u8>) {
+        let index = self.count();
+        let certificate = self.operator.admit(index, pool).bytes;
+        self.machines.push(Machine::new(index, index, Pool::new(pool).expect("a plain name"), running));
+        self.groups.push(0);
+        (index, certificate)
+    }
+
+    /// Copies a machine with its disk and its device: two live places of one identity. The copy is switched off.
+    pub fn clone_machine(&mut self, original: u32) -> u32 {
+        let index = self.count();
+        let of = self.machine(original);
+        let mut copy = Machine::new(index, of.key, of.pool.clone(), None);
+        copy.disk = of.disk.clone();
+        copy.device = of.device.clone();
+        copy.blobs = of.blobs.clone();
+        copy.liar = true;
+        self.machines.push(copy);
+        self.groups.push(0);
+        self.machine_mut(original).liar = true;
+        index
+    }
+
+    /// Switches a machine on; no effect when it is.
     pub fn start(&mut self, index: u32) {
+        if self.machine(index).node.is_some() {
+            return;
+        }
         let bootstrap = if index == 0 { vec!["sim/1".to_string()] } else { vec!["sim/0".to_string()] };
         let bootstrap = if self.machines.len() == 1 { Vec::new() } else { bootstrap };
-        let (fleet, seed, at) = (self.operator.fleet_id(), self.seed, self.now_ms);
+        let (fleet, seed, at, memory) = (self.operator.fleet_id(), self.seed, self.now_ms, self.memory.clone());
         let machine = self.machine_mut(index);
-        machine.start(fleet, bootstrap, seed, at);
+        machine.start(fleet, bootstrap, seed, at, memory);
         let address = machine.address();
-        let device = machine.device.clone();
-        let reports = device.start(&self.behaviours);
+        let behaviours = self.behaviours.clone();
+        let reports = self.machine_mut(index).device.start(&behaviours);
         self.run_effects(index);
         self.input(index, Input::Addresses(vec![address]));
         self.later(index, reports);
@@ -152,25 +232,23 @@ impl World {
 
     /// Power off: the core and everything in flight are gone, the disk stays.
     pub fn stop(&mut self, index: u32) {
-        let links: Vec<u32> = self.machine(index).links.iter().copied().collect();
-        for other in links {
-            self.unlink(index, other);
-        }
         let machine = self.machine_mut(index);
         machine.node = None;
         machine.life += 1;
+        machine.asleep_until_ms = 0;
+        self.cut(index);
+        self.forget_grants(index);
         self.wakes.remove(&index);
     }
 
-    /// Puts machines into groups that cannot reach each other.
-    pub fn partition(&mut self, group_of: impl Fn(u32) -> u32) {
-        self.groups = (0..self.machines.len()).map(|index| group_of(u32::try_from(index).expect("few machines"))).collect();
-        let pairs: Vec<(u32, u32)> =
-            self.machines.iter().flat_map(|machine| machine.links.iter().map(|other| (machine.index, *other))).collect();
-        for (one, other) in pairs {
-            if !self.reachable(one, other) {
-                self.unlink(one, other);
-            }
+    /// The machine sleeps for a while: nothing reaches its agent, its awake clock stands still, its links stay.
+    pub fn suspend(&mut self, index: u32, for_ms: u64) {
+        if self.machine(index).is_awake() {
+            let until = self.now_ms + for_ms;
+            let machine = self.machine_mut(index);
+            machine.asleep_until_ms = until;
+            machine.slept_ms += for_ms;
+            self.schedule(until, index, Due::Awake);
         }
     }
 
@@ -188,6 +266,12 @@ impl World {
         self.input(index, Input::Serves(serves));
     }
 
+    /// What the health check of a machine finds now.
+    pub fn probe(&mut self, index: u32) {
+        let reports = self.machine(index).device.health(500, &self.behaviours);
+        self.later(index, reports);
+    }
+
     /// Lets time pass until `done`, asked every 100 ms, at most `limit_ms`. Whether it was done.
     pub fn run_until(&mut self, limit_ms: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now_ms.saturating_add(limit_ms);
@@ -199,7 +283,10 @@ impl World {
                 }
                 ask_at = self.now_ms + 100;
             }
-            let Some((&(at, _), _)) = self.queue.first_key_value() else { return done(self) };
+            let Some((&(at, _), _)) = self.queue.first_key_value() else {
+                self.now_ms = end;
+                return done(self);
+            };
             if at > end {
                 self.now_ms = end;
                 return done(self);
@@ -223,31 +310,52 @@ impl World {
         usize::try_from(index).ok().and_then(|index| self.machines.get(index)).expect("an index of this world")
     }
 
-    fn machine_mut(&mut self, index: u32) -> &mut Machine {
+    /// One machine, to change.
+    pub fn machine_mut(&mut self, index: u32) -> &mut Machine {
         usize::try_from(index).ok().and_then(|index| self.machines.get_mut(index)).expect("an index of this world")
     }
 
+    /// A hash over everything that happened so far: equal for equal seeds.
+    #[must_use]
+    pub fn trace_hash(&self) -> String {
+        self.trace.finalize().to_hex().to_string()
+    }
+
     fn happen(&mut self, index: u32, due: Due) {
+        let asleep_until = self.machine(index).asleep_until_ms;
+        if asleep_until > 0 && !matches!(due, Due::Awake) {
+            return self.schedule(asleep_until, index, due);
+        }
         match due {
+            Due::Awake => {
+                self.machine_mut(index).asleep_until_ms = 0;
+                self.input(index, Input::Wake);
+            }
             Due::Wake => {
                 if self.wakes.get(&index).is_some_and(|at| *at <= self.now_ms) {
                     self.wakes.remove(&index);
+                    self.watch_for_spinning(index);
                     self.input(index, Input::Wake);
                 }
             }
-            Due::Input(input) => {
-                if let Input::Frame { peer, .. } | Input::Document { source: Source::Gossip { peer, .. }, .. } = &*input {
-                    let linked = self.machine(index).links.iter().any(|other| self.machine(*other).id == *peer);
-                    if !linked {
-                        return;
-                    }
+            Due::Message { from, connection, input } => {
+                if self.machine(index).links.get(&from) == Some(&connection) {
+                    self.input(index, *input);
                 }
-                self.input(index, *input);
             }
+            Due::Input(input) => self.input(index, *input),
             Due::Connect(other) => self.link(index, other),
             Due::Roster(digest) => self.fetch_roster(index, digest),
             Due::Blob(blob) => self.fetch_blob(index, blob),
         }
+    }
+
+    /// A core that asks to be woken again and again and does nothing would burn a device's processor.
+    fn watch_for_spinning(&mut self, index: u32) {
+        let second = self.now_ms / 1_000;
+        let machine = self.machine_mut(index);
+        machine.wakes = if machine.wakes.0 == second { (second, machine.wakes.1 + 1) } else { (second, 1) };
+        assert!(machine.wakes.1 <= 900, "machine {index} was woken 900 times within a second by its own wish");
     }
 
     /// Gives one machine's core an input and runs what it asks for.
@@ -256,30 +364,49 @@ impl World {
         let machine = self.machine_mut(index);
         let now = machine.now(at);
         let Some(node) = &mut machine.node else { return };
+        if let Input::Device { report: Report::Health(health), .. } = &input {
+            machine.found_down = matches!(health, Health::Failing(_));
+        }
         node.handle(now, input);
         self.run_effects(index);
     }
 
     fn run_effects(&mut self, index: u32) {
         let Some(node) = &mut self.machine_mut(index).node else { return };
-        let effects = node.take_effects();
+        let mut effects = node.take_effects();
+        self.steps += 1;
+        self.trace.update(&self.now_ms.to_le_bytes());
+        self.trace.update(&index.to_le_bytes());
+        let power_fails = self.chance(self.faults.power_in_effects) && !effects.is_empty();
+        if power_fails {
+            let kept = self.random(effects.len() as u64);
+            effects.truncate(usize::try_from(kept).unwrap_or(0));
+        }
         for effect in effects {
             self.run_effect(index, effect);
         }
-        let booted = self.machine(index).booted_ms;
-        let Some(node) = &self.machine(index).node else { return };
+        if power_fails || self.power_fails.remove(&index) {
+            return self.stop(index);
+        }
+        let machine = self.machine(index);
+        let (booted, now_ms) = (machine.booted_ms, self.now_ms);
+        let Some(node) = &machine.node else { return };
         if let Some(wakeup) = node.next_wakeup() {
-            let at = booted.saturating_add(wakeup.0).max(self.now_ms + 1);
+            let at = booted.saturating_add(wakeup.0).max(now_ms + 1);
             if self.wakes.get(&index).is_none_or(|known| at < *known) {
                 self.wakes.insert(index, at);
                 self.schedule(at, index, Due::Wake);
             }
         }
+        self.note_words(index);
+        self.check(index);
     }
 
     fn run_effect(&mut self, index: u32, effect: Effect) {
         match effect {
             Effect::Persist { key, value } => {
+                self.trace.update(&key);
+                self.trace.update(value.as_deref().unwrap_or_default());
                 let disk = &mut self.machine_mut(index).disk;
                 match value {
                     Some(value) => disk.insert(key, value),
@@ -293,15 +420,16 @@ impl World {
                 None => self.answers.push(outcome),
             },
             Effect::Send { peer, bytes } => {
-                let Some(other) = self.index_of(&peer) else { return };
-                if self.machine(index).links.contains(&other) {
-                    let me = self.machine(index).id;
-                    self.send(other, Input::Frame { peer: me, bytes });
-                }
+                self.trace.update(&bytes);
+                self.frames += 1;
+                self.frame_bytes += bytes.len() as u64;
+                let Some(other) = self.linked_to(index, &peer) else { return };
+                let me = self.machine(index).id;
+                self.send(index, other, Input::Frame { peer: me, bytes });
             }
             Effect::Dial { peer, addresses } => self.dial(index, peer, &addresses),
             Effect::Hangup { peer, .. } => {
-                if let Some(other) = self.index_of(&peer) {
+                if let Some(other) = self.linked_to(index, &peer) {
                     self.unlink(index, other);
                 }
             }
@@ -309,140 +437,135 @@ impl World {
             Effect::Device { step, .. } => self.device_step(index, &step),
             Effect::Event(event) => {
                 let at = self.now_ms;
+                self.learn(index, &event);
                 self.events.push((at, index, event));
             }
         }
     }
 
     fn device_step(&mut self, index: u32, step: &Step) {
+        if self.power_fails.contains(&index) {
+            return;
+        }
         if let Step::Fetch { artifact, .. } = step {
             self.soon(index, 200, Due::Blob(artifact.sha256.into()));
             return;
         }
+        if let Step::Stage { install } = step
+            && self.chance(self.faults.staging)
+        {
+            let fault = if self.random(2) == 0 { Fault::DiskFull } else { Fault::Broken };
+            let report = Report::StageFailed { release: install.release, fault, reason: Reason::lossy("cannot be written") };
+            return self.later(index, vec![(500, report)]);
+        }
+        let power_fails = self.chance(self.faults.power_in_steps);
+        if power_fails {
+            self.power_fails.insert(index);
+            if self.random(2) == 0 {
+                return;
+            }
+        }
+        if let Step::Activate { install, .. } = step {
+            self.check_start(index, install);
+            self.begin(index);
+        }
         let behaviours = self.behaviours.clone();
         let reports = self.machine_mut(index).device.run(step, &behaviours);
-        self.check_budget();
+        self.check_all_devices();
         self.later(index, reports);
     }
 
-    /// S1, judged by what the devices do.
-    fn check_budget(&mut self) {
-        for (pool, budget) in &self.budgets {
-            let disrupted = self.machines.iter().filter(|machine| machine.pool == *pool && machine.device.disrupted()).count();
-            assert!(disrupted <= usize::from(*budget), "S1: {disrupted} of pool {pool} are disrupted, its budget is {budget}");
-            let most = self.most_disrupted.entry(pool.clone()).or_default();
-            *most = disrupted.max(*most);
+    /// A machine may touch its running version from now on.
+    fn begin(&mut self, index: u32) {
+        let now_ms = self.now_ms;
+        let machine = self.machine_mut(index);
+        let claim = machine.claim();
+        let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.found_down;
+        let claim = claim.map(|claim| claim.name);
+        machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim };
+        self.starts += 1;
+    }
+
+    /// Whether a machine has signed by now that it is done.
+    fn note_words(&mut self, index: u32) {
+        let machine = self.machine_mut(index);
+        if machine.disruption.since_ms.is_none() || machine.device.disrupted() {
+            return;
+        }
+        let says = machine.phase();
+        if says.is_some_and(|phase| phase != Phase::Activating) {
+            machine.disruption = Disruption::default();
         }
     }
 
-    fn later(&mut self, index: u32, reports: Vec<(u64, Report)>) {
+    pub(super) fn later(&mut self, index: u32, reports: Vec<(u64, Report)>) {
         for (after, report) in reports {
             self.soon(index, after, Due::Input(Box::new(Input::Device { product: product(), report })));
         }
     }
 
-    fn soon(&mut self, index: u32, after_ms: u64, due: Due) {
+    pub(super) fn soon(&mut self, index: u32, after_ms: u64, due: Due) {
         self.schedule(self.now_ms + after_ms, index, due);
     }
 
-    fn schedule(&mut self, at: u64, index: u32, due: Due) {
+    pub(super) fn schedule(&mut self, at: u64, index: u32, due: Due) {
         self.sequence += 1;
         let life = self.machine(index).life;
         self.queue.insert((at, self.sequence), (index, life, due));
     }
 
-    fn gossip(&mut self, index: u32, bytes: &[u8]) {
-        let content = Digest::of(bytes);
-        self.machine_mut(index).gossip_seen.insert(content);
-        let (me, links) = (self.machine(index).id, self.machine(index).links.clone());
-        for other in links {
-            if self.machine_mut(other).gossip_seen.insert(content) {
-                self.sequence += 1;
-                let ticket = self.sequence;
-                self.tickets.insert(ticket, bytes.to_vec());
-                self.send(other, Input::Document { bytes: bytes.to_vec(), source: Source::Gossip { peer: me, ticket } });
-            }
-        }
+    /// Dice of their own, for what is drawn before there is a world.
+    pub(super) fn dice(seed: u64) -> ChaCha8Rng {
+        let mut seeds = [0; 32];
+        seeds[..8].copy_from_slice(&seed.to_le_bytes());
+        ChaCha8Rng::from_seed(seeds)
     }
 
-    fn send(&mut self, to: u32, input: Input) {
-        if self.rng.next_u32() % 1_000_000 < self.loss.parts() {
-            return;
-        }
-        let delay = 20 + u64::from(self.rng.next_u32() % 60);
-        self.soon(to, delay, Due::Input(Box::new(input)));
+    /// A random number below `bound`; 0 for 0.
+    pub fn random(&mut self, bound: u64) -> u64 {
+        roll(&mut self.rng, bound)
     }
 
-    fn reachable(&self, one: u32, other: u32) -> bool {
-        let group = |index: u32| usize::try_from(index).ok().and_then(|index| self.groups.get(index));
-        group(one) == group(other) && self.machine(one).node.is_some() && self.machine(other).node.is_some()
-    }
-
-    fn dial(&mut self, index: u32, peer: Option<NodeId>, addresses: &[String]) {
-        let by_address = || addresses.iter().find_map(|address| address.strip_prefix("sim/")?.parse::<u32>().ok());
-        let Some(other) = peer.and_then(|peer| self.index_of(&peer)).or_else(by_address) else { return };
-        self.soon(index, 30, Due::Connect(other));
-    }
-
-    fn link(&mut self, index: u32, other: u32) {
-        if index == other || !self.reachable(index, other) || self.machine(index).links.contains(&other) {
-            return;
-        }
-        if !self.admits(index, other) || !self.admits(other, index) {
-            return;
-        }
-        self.dialled.insert((index, other));
-        for (me, you, dialled) in [(index, other, true), (other, index, false)] {
-            self.machine_mut(me).links.insert(you);
-            let (peer, address) = (self.machine(you).id, dialled.then(|| self.machine(you).address()));
-            self.input(me, Input::PeerUp { peer, dialled, address });
-        }
-    }
-
-    /// Whether one machine lets the other in: the same judgement as at the real door.
-    fn admits(&self, index: u32, other: u32) -> bool {
-        let (machine, peer) = (self.machine(index), self.machine(other));
-        let (Some(node), Some(proof)) = (&machine.node, peer.node.as_ref().and_then(Node::own_proof)) else { return false };
-        let crypto = SoftwareCrypto::from_secret(&node_secret(index));
-        admit(node.shelf(), &peer.id, proof, machine.now(self.now_ms).wall, &crypto).is_ok()
-    }
-
-    fn unlink(&mut self, index: u32, other: u32) {
-        for (me, you) in [(index, other), (other, index)] {
-            if self.machine_mut(me).links.remove(&you) {
-                let peer = self.machine(you).id;
-                self.input(me, Input::PeerDown { peer });
-            }
-        }
-    }
-
-    fn fetch_roster(&mut self, index: u32, digest: Digest) {
-        let links = self.machine(index).links.clone();
-        let found = links.iter().find_map(|other| {
-            let node = self.machine(*other).node.as_ref()?;
-            Some((self.machine(*other).id, node.shelf().envelope(&digest)?.to_vec()))
-        });
-        match found {
-            Some((peer, bytes)) => self.send(index, Input::Roster { bytes, source: Source::Peer(peer) }),
-            None => self.soon(index, 1_000, Due::Roster(digest)),
-        }
-    }
-
-    fn fetch_blob(&mut self, index: u32, blob: Digest) {
-        let held = self.machine(index).blobs.contains(&blob);
-        let near = self.machine(index).links.iter().any(|other| self.machine(*other).blobs.contains(&blob));
-        if !held && !near {
-            return self.soon(index, 1_000, Due::Blob(blob));
-        }
-        self.give_blob(index, blob);
-        self.input(index, Input::Device { product: product(), report: Report::Fetched { sha256: blob } });
-    }
-
-    fn index_of(&self, id: &NodeId) -> Option<u32> {
-        self.machines.iter().find(|machine| machine.id == *id).map(|machine| machine.index)
+    /// Whether something with this probability happens.
+    pub fn chance(&mut self, share: Ppm) -> bool {
+        share > Ppm::ZERO && self.random(1_000_000) < u64::from(share.parts())
     }
 }
 
-fn node_id(index: u32) -> NodeId {
-    SoftwareCrypto::from_secret(&node_secret(index)).node()
+/// A random number below `bound`; 0 for 0.
+pub(super) fn roll(dice: &mut ChaCha8Rng, bound: u64) -> u64 {
+    dice.next_u64().checked_rem(bound).unwrap_or(0)
+}
+
+/// The id of the machine with the secret number `key`.
+pub(super) fn node_id(key: u32) -> NodeId {
+    SoftwareCrypto::from_secret(&node_secret(key)).node()
+}
+
+impl Machine {
+    /// A machine that was set up with `running` and never switched on.
+    #[must_use]
+    pub fn new(index: u32, key: u32, pool: Pool, running: Option<Running>) -> Self {
+        Self {
+            index,
+            key,
+            id: node_id(key),
+            pool,
+            disk: BTreeMap::new(),
+            device: Device::with(running),
+            blobs: BTreeSet::new(),
+            node: None,
+            life: 0,
+            booted_ms: 0,
+            wall_skew: 0,
+            gossip_seen: BTreeSet::new(),
+            links: BTreeMap::new(),
+            slept_ms: 0,
+            asleep_until_ms: 0,
+            liar: false,
+            found_down: false,
+            wakes: (0, 0),
+            disruption: Disruption::default(),
+        }
+    }
 }

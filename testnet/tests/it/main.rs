@@ -1,6 +1,7 @@
 //! Whole fleets, each test one story: in the virtual world, and (`system_…`) of real agents with the real binary.
 
 mod rollouts;
+mod swarm;
 mod system_bad_input;
 mod system_crashes;
 mod system_rollouts;

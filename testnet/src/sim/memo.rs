@@ -1,0 +1,64 @@
+//! Signatures of a virtual world: real ones, each checked once however many machines check it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use groundswell_core::crypto::{Crypto, SoftwareCrypto};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::trust::key::PublicKey;
+
+/// Answers kept before all are forgotten: some hundred megabytes at most.
+const REMEMBERED: usize = 1_000_000;
+
+/// What a world's machines have found out about signatures.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Mutex<HashMap<[u8; 32], bool>>>);
+
+/// One machine's key, and the world's memory.
+#[derive(Debug)]
+pub struct MemoCrypto {
+    inner: SoftwareCrypto,
+    memory: Memory,
+}
+
+impl MemoCrypto {
+    /// The key with these secret bytes.
+    #[must_use]
+    pub fn new(secret: &[u8; 32], memory: Memory) -> Self {
+        Self { inner: SoftwareCrypto::from_secret(secret), memory }
+    }
+
+    fn remember(&self, who: &[u8], message: &[u8], signature: &[u8; 64], check: impl FnOnce() -> bool) -> bool {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(signature).update(&(who.len() as u64).to_le_bytes()).update(who).update(message);
+        let question = *hasher.finalize().as_bytes();
+        let mut memory = self.memory.0.lock().expect("nothing panics while it holds this lock");
+        if let Some(known) = memory.get(&question) {
+            return *known;
+        }
+        if memory.len() >= REMEMBERED {
+            memory.clear();
+        }
+        let answer = check();
+        memory.insert(question, answer);
+        answer
+    }
+}
+
+impl Crypto for MemoCrypto {
+    fn node(&self) -> NodeId {
+        self.inner.node()
+    }
+
+    fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.inner.sign(message)
+    }
+
+    fn verify_node(&self, node: &NodeId, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.remember(&node.0, message, signature, || self.inner.verify_node(node, message, signature))
+    }
+
+    fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.remember(key.pin().to_string().as_bytes(), message, signature, || self.inner.verify_es256(key, message, signature))
+    }
+}

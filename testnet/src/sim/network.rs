@@ -1,0 +1,170 @@
+//! The virtual network: links that are ordered streams and delay, lose, repeat, go deaf on one side, and part.
+
+use std::collections::BTreeSet;
+
+use groundswell_core::digest::Digest;
+use groundswell_core::node::Node;
+use groundswell_core::node::admission::admit;
+use groundswell_core::node::input::{Input, Report, Source};
+use groundswell_core::node_id::NodeId;
+
+use super::machine::Machine;
+use super::memo::MemoCrypto;
+use super::operator::{node_secret, product};
+use super::world::{Due, World};
+
+impl World {
+    /// Puts machines into groups that cannot reach each other.
+    pub fn partition(&mut self, group_of: impl Fn(u32) -> u32) {
+        self.groups = (0..self.count()).map(group_of).collect();
+        let pairs: Vec<(u32, u32)> =
+            self.machines.iter().flat_map(|machine| machine.links.keys().map(|other| (machine.index, *other))).collect();
+        for (one, other) in pairs {
+            if !self.reachable(one, other) {
+                self.unlink(one, other);
+            }
+        }
+    }
+
+    /// From now on nothing arrives from `from` at `to`, and neither is told: a one-way partition.
+    pub fn deafen(&mut self, from: u32, to: u32) {
+        self.deaf.insert((from, to));
+    }
+
+    /// Every message arrives again.
+    pub fn undeafen(&mut self) {
+        self.deaf.clear();
+    }
+
+    pub(super) fn gossip(&mut self, index: u32, bytes: &[u8]) {
+        let content = Digest::of(bytes);
+        self.machine_mut(index).gossip_seen.insert(content);
+        let me = self.machine(index).id;
+        let links: Vec<u32> = self.machine(index).links.keys().copied().collect();
+        for other in links {
+            if self.machine_mut(other).gossip_seen.insert(content) {
+                self.sequence += 1;
+                let ticket = self.sequence;
+                self.tickets.insert(ticket, bytes.to_vec());
+                self.send(index, other, Input::Document { bytes: bytes.to_vec(), source: Source::Gossip { peer: me, ticket } });
+            }
+        }
+    }
+
+    /// Sends along the link from `from` to `to`, if there is one. What is sent first arrives first.
+    pub(super) fn send(&mut self, from: u32, to: u32, input: Input) {
+        let Some(connection) = self.machine(from).links.get(&to).copied() else { return };
+        if self.chance(self.loss) || self.deaf.contains(&(from, to)) {
+            return;
+        }
+        let (least, spread) = self.faults.delay_ms;
+        let arrives = self.now_ms + least + self.random(spread);
+        let after = self.arrivals.entry((from, to)).or_default();
+        let at = arrives.max(*after);
+        *after = at;
+        if self.chance(self.faults.repeated) {
+            self.schedule(at, to, Due::Message { from, connection, input: Box::new(input.clone()) });
+        }
+        self.schedule(at, to, Due::Message { from, connection, input: Box::new(input) });
+    }
+
+    fn reachable(&self, one: u32, other: u32) -> bool {
+        let group = |index: u32| usize::try_from(index).ok().and_then(|index| self.groups.get(index));
+        group(one) == group(other) && self.machine(one).is_awake() && self.machine(other).is_awake()
+    }
+
+    pub(super) fn dial(&mut self, index: u32, peer: Option<NodeId>, addresses: &[String]) {
+        let by_address = addresses.iter().find_map(|address| address.strip_prefix("sim/")?.parse::<u32>().ok());
+        let Some(other) = by_address.filter(|other| *other < self.count()) else { return };
+        // The handshake proves the key: a clone at the address is as good as the original.
+        if peer.is_none_or(|peer| self.machine(other).id == peer) {
+            self.soon(index, 30, Due::Connect(other));
+        }
+    }
+
+    pub(super) fn link(&mut self, index: u32, other: u32) {
+        let (mine, its) = (self.machine(index).id, self.machine(other).id);
+        let linked = |at: u32, to: &NodeId| self.machine(at).links.keys().any(|peer| self.machine(*peer).id == *to);
+        if mine == its || !self.reachable(index, other) || linked(index, &its) || linked(other, &mine) {
+            return;
+        }
+        if !self.admits(index, other) || !self.admits(other, index) {
+            return;
+        }
+        self.sequence += 1;
+        let connection = self.sequence;
+        self.arrivals.remove(&(index, other));
+        self.arrivals.remove(&(other, index));
+        for (me, you, dialled) in [(index, other, true), (other, index, false)] {
+            self.machine_mut(me).links.insert(you, connection);
+            let (peer, address) = (self.machine(you).id, dialled.then(|| self.machine(you).address()));
+            self.soon(me, 0, Due::Input(Box::new(Input::PeerUp { peer, dialled, address })));
+        }
+    }
+
+    /// Whether one machine lets the other in: the same judgement as at the real door.
+    fn admits(&self, index: u32, other: u32) -> bool {
+        let (machine, peer) = (self.machine(index), self.machine(other));
+        let (Some(node), Some(proof)) = (&machine.node, peer.node.as_ref().and_then(Node::own_proof)) else { return false };
+        let crypto = MemoCrypto::new(&node_secret(machine.key), self.memory.clone());
+        admit(node.shelf(), &peer.id, proof, machine.now(self.now_ms).wall, &crypto).is_ok()
+    }
+
+    pub(super) fn unlink(&mut self, index: u32, other: u32) {
+        for (me, you) in [(index, other), (other, index)] {
+            if self.machine_mut(me).links.remove(&you).is_some() {
+                let peer = self.machine(you).id;
+                self.soon(me, 0, Due::Input(Box::new(Input::PeerDown { peer })));
+            }
+        }
+    }
+
+    /// Cuts every link of a machine; both ends notice.
+    pub fn cut(&mut self, index: u32) {
+        let links: Vec<u32> = self.machine(index).links.keys().copied().collect();
+        for other in links {
+            self.unlink(index, other);
+        }
+    }
+
+    pub(super) fn fetch_roster(&mut self, index: u32, digest: Digest) {
+        let links: Vec<u32> = self.machine(index).links.keys().copied().collect();
+        let found = links.iter().find_map(|other| {
+            let node = self.machine(*other).node.as_ref()?;
+            Some((*other, self.machine(*other).id, node.shelf().envelope(&digest)?.to_vec()))
+        });
+        match found {
+            Some((other, peer, bytes)) => self.send(other, index, Input::Roster { bytes, source: Source::Peer(peer) }),
+            None => self.soon(index, 1_000, Due::Roster(digest)),
+        }
+    }
+
+    pub(super) fn fetch_blob(&mut self, index: u32, blob: Digest) {
+        let held = self.machine(index).blobs.contains(&blob);
+        let near = self.machine(index).links.keys().any(|other| self.machine(*other).blobs.contains(&blob));
+        if !held && !near {
+            return self.soon(index, 1_000, Due::Blob(blob));
+        }
+        self.give_blob(index, blob);
+        self.input(index, Input::Device { product: product(), report: Report::Fetched { sha256: blob } });
+    }
+
+    /// The machine at the other end of a link of `index` whose key is `id`.
+    pub(super) fn linked_to(&self, index: u32, id: &NodeId) -> Option<u32> {
+        self.machine(index).links.keys().copied().find(|other| self.machine(*other).id == *id)
+    }
+
+    /// Machines that are up, in order.
+    #[must_use]
+    pub fn up(&self) -> BTreeSet<u32> {
+        self.machines.iter().filter(|machine| machine.is_awake()).map(|machine| machine.index).collect()
+    }
+}
+
+impl Machine {
+    /// Whether its agent runs and it does not sleep.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.node.is_some() && self.asleep_until_ms == 0
+    }
+}
