@@ -100,6 +100,8 @@ pub struct RolloutPlan {
     pub max_failures_percent: u32,
     /// Seconds without a word after which a due node is excused.
     pub offline_after_seconds: u64,
+    /// Seconds after its signing from which on nobody starts any more.
+    pub expires_after_seconds: u64,
 }
 
 impl RolloutPlan {
@@ -112,17 +114,20 @@ impl RolloutPlan {
             upgrade_timeout_seconds: 15,
             max_failures_percent: 10,
             offline_after_seconds: 60,
+            expires_after_seconds: 86_400,
         }
     }
 
     /// `rollout.toml` of a release in the fleet folder.
     #[must_use]
     pub fn to_toml(&self, version: &str, reason: &str) -> String {
-        let Self { confirm_after_seconds, upgrade_timeout_seconds, max_failures_percent, offline_after_seconds, .. } = self;
+        let Self { confirm_after_seconds, upgrade_timeout_seconds, max_failures_percent, .. } = self;
+        let Self { offline_after_seconds, expires_after_seconds, .. } = self;
         let mut text = format!(
             "product = \"{PRODUCT}\"\nversion = \"{version}\"\nreason = \"{reason}\"\n\
              confirm-after = \"{confirm_after_seconds}s\"\nupgrade-timeout = \"{upgrade_timeout_seconds}s\"\n\
-             revert-timeout = \"15s\"\noffline-after = \"{offline_after_seconds}s\"\ngrace = \"30s\"\n\n\
+             revert-timeout = \"15s\"\noffline-after = \"{offline_after_seconds}s\"\ngrace = \"30s\"\n\
+             expires-after = \"{expires_after_seconds}s\"\n\n\
              [halt]\nmax-failures = \"{max_failures_percent}%\"\n"
         );
         for WavePlan { percent, soak_seconds } in &self.waves {

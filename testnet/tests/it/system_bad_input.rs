@@ -2,13 +2,16 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::Duration;
 
+use groundswell_core::node::view::ProductView;
+use groundswell_core::record::status::HoldCode;
 use groundswell_testnet::fleet::operator::Signed;
 use groundswell_testnet::fleet::plan::{Links, RolloutPlan};
 use groundswell_testnet::fleet::service::Behaviour;
 use groundswell_testnet::fleet::swell::Ran;
 
-use super::system_stage::{Stage, swell};
+use super::system_stage::{Stage, all, swell};
 
 /// Starts the agent of `node`, which must end by itself with a failure that says all of `words`.
 async fn refuses_to_start(stage: &mut Stage, node: &str, words: &[&str]) {
@@ -111,5 +114,23 @@ async fn what_is_tampered_with_or_comes_from_a_stranger_is_refused_and_the_agent
     }
     stage.fleet.publish("edge-2", "2.0.0", &signed).await.expect("it is published");
     stage.everywhere("2.0.0").await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn k2_a_rollout_that_has_expired_moves_nobody_and_says_so() {
+    let mut stage = Stage::on_version_1(3).await;
+    let operator = stage.fleet.operator().clone();
+    operator.release("2.0.0", 2, Behaviour::Good).await.expect("signed");
+    let plan = RolloutPlan { expires_after_seconds: 1, ..RolloutPlan::waves(&[(100, 0)]) };
+    let signed = operator.rollout("2.0.0", &plan, "a test").await.expect("signed");
+    // Expiry is a matter of the wall clock: there is no event to wait for.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.fleet.publish("edge-2", "2.0.0", &signed).await.expect("documents travel, expired or not");
+    let held = |product: &ProductView| product.hold.as_ref().is_some_and(|hold| hold.code == HoldCode::Expired);
+    stage.sees("everybody holds an expired rollout", |sample| all(sample, held)).await;
+    for node in ["edge-1", "edge-2", "edge-3"] {
+        assert_eq!(stage.starts(node, "2.0.0"), 0, "{node}");
+    }
     stage.end().await;
 }
