@@ -225,9 +225,13 @@ impl Campaign {
     }
 }
 
-/// A machine that is up, at random.
+/// A machine that is up, at random; none that lied: nobody has to link to the copy of a neighbour.
 fn somebody(world: &mut World) -> Option<u32> {
-    let up: Vec<u32> = world.up().into_iter().filter(|index| !world.truth.retired.contains(&world.machine(*index).id)).collect();
+    let fit = |world: &World, index: u32| {
+        let machine = world.machine(index);
+        !machine.liar && !world.truth.retired.contains(&machine.id)
+    };
+    let up: Vec<u32> = world.up().into_iter().filter(|index| fit(world, *index)).collect();
     let at = world.random(up.len() as u64);
     usize::try_from(at).ok().and_then(|at| up.get(at)).copied()
 }
