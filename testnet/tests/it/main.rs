@@ -1,5 +1,6 @@
 //! Whole fleets, each test one story: in the virtual world, and (`system_…`) of real agents with the real binary.
 
+mod faults;
 mod rollouts;
 mod swarm;
 mod system_bad_input;

@@ -15,16 +15,16 @@ use groundswell_testnet::sim::device::Behaviour;
 use groundswell_testnet::sim::world::World;
 
 /// Twelve nodes in three pools.
-const POOLS: &[(&str, u32)] = &[("north", 4), ("south", 4), ("west", 4)];
-const MINUTES: u64 = 60_000;
+pub(crate) const POOLS: &[(&str, u32)] = &[("north", 4), ("south", 4), ("west", 4)];
+pub(crate) const MINUTES: u64 = 60_000;
 
-struct Told {
-    rollout: Rollout,
-    release: Digest,
+pub(crate) struct Told {
+    pub(crate) rollout: Rollout,
+    pub(crate) release: Digest,
 }
 
 /// Publishes a release and a rollout of it at one node.
-fn publish(world: &mut World, at: u32, version: &str, sequence: u64) -> Told {
+pub(crate) fn publish(world: &mut World, at: u32, version: &str, sequence: u64) -> Told {
     let content = version.as_bytes();
     let (release, body) = world.operator.release(version, sequence, content);
     let rollout = world.operator.rollout(&format!("rollout-{version}"), &release, &body);
@@ -35,7 +35,7 @@ fn publish(world: &mut World, at: u32, version: &str, sequence: u64) -> Told {
     Told { rollout, release: release.digest }
 }
 
-fn first() -> Option<Running> {
+pub(crate) fn first() -> Option<Running> {
     Some(Running {
         version: Version::new("1.0.0").expect("a plain version"),
         sequence: Sequence::new(1).expect("a small sequence"),
@@ -43,11 +43,11 @@ fn first() -> Option<Running> {
     })
 }
 
-fn running(world: &World, release: Digest) -> usize {
+pub(crate) fn running(world: &World, release: Digest) -> usize {
     world.machines.iter().filter(|machine| machine.device.running().is_some_and(|running| running.release == release)).count()
 }
 
-fn phases(world: &World) -> Vec<Phase> {
+pub(crate) fn phases(world: &World) -> Vec<Phase> {
     let views = world.machines.iter().filter_map(|machine| Some(machine.node.as_ref()?.view(machine.now(world.now_ms))));
     views.flat_map(|view| view.products).map(|product| product.phase).collect()
 }
@@ -56,7 +56,7 @@ fn all_soaked(world: &World) -> bool {
     phases(world).iter().all(|phase| *phase == Phase::Soaked)
 }
 
-fn explain(world: &World) -> String {
+pub(crate) fn explain(world: &World) -> String {
     let mut text = String::new();
     for machine in &world.machines {
         if let Some(node) = &machine.node {

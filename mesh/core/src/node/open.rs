@@ -96,7 +96,8 @@ impl Node {
                 _ => {}
             }
         }
-        let own = stored.own.unwrap_or_default();
+        let mut own = stored.own.unwrap_or_default();
+        own.begin(now);
         let mut presence = Presence::restore(now.awake_ms, stored.presence);
         // Marks follow status records; a holder whose record did not survive is counted from its mark or from now.
         let statuses = ledger.entries().filter(|(key, _)| key.kind == RecordKind::Status);

@@ -41,9 +41,9 @@ pub(super) struct Own {
     /// In this run.
     #[serde(skip)]
     set_backs: u32,
-    /// When the last status was published, in this run.
+    /// When the last status was published in this run; before that, when the run began.
     #[serde(skip)]
-    published_ms: Option<u64>,
+    published_ms: u64,
     /// Publish though nothing changed.
     #[serde(skip)]
     owed: bool,
@@ -54,11 +54,16 @@ pub(super) struct Own {
 
 impl Default for Own {
     fn default() -> Self {
-        Self { incarnation: 1, counter: 0, set_backs: 0, published_ms: None, owed: false, oversize: false }
+        Self { incarnation: 1, counter: 0, set_backs: 0, published_ms: 0, owed: false, oversize: false }
     }
 }
 
 impl Own {
+    /// A run begins: renewals are counted from here, for a record that still holds is not published anew.
+    pub(super) fn begin(&mut self, now: Now) {
+        self.published_ms = now.boot.0;
+    }
+
     pub(super) fn stamp(&self) -> Stamp {
         Stamp { incarnation: self.incarnation, counter: self.counter }
     }
@@ -114,13 +119,13 @@ impl Node {
         let key = self.own_key(RecordKind::Status);
         let said = self.ledger.record(&key).and_then(SignedRecord::status);
         let current = said == Some(&status);
-        let due = self.renewal_due().is_some_and(|due| due <= now.boot) || self.own.owed;
+        let due = self.renewal_due() <= now.boot || self.own.owed;
         if current && !due {
             return false;
         }
         let stamp = self.own.next_stamp();
         self.sign_and_send(now, stamp, RecordBody::Status(status));
-        self.own.published_ms = Some(now.boot.0);
+        self.own.published_ms = now.boot.0;
         self.own.owed = false;
         true
     }
@@ -204,15 +209,15 @@ impl Node {
     }
 
     /// When the status is due though nothing changed.
-    pub(super) fn renewal_due(&self) -> Option<Time> {
-        let published = Time(self.own.published_ms?);
+    pub(super) fn renewal_due(&self) -> Time {
+        let published = Time(self.own.published_ms);
         let every = self.lives.values().filter_map(|life| {
             let progress = self.following.get(&life.kept.rollout.as_ref()?.id)?.progress.as_ref()?;
             let holds = matches!(life.kept.phase, Phase::Claiming | Phase::Activating);
             let often = holds || progress.tally().renewal(&self.me) == Renewal::EveryThird;
             often.then(|| progress.rollout().offline_after_seconds.saturating_mul(1_000) / 3)
         });
-        Some(published.after_ms(every.min().unwrap_or(DAILY_MS).clamp(1_000, DAILY_MS)))
+        published.after_ms(every.min().unwrap_or(DAILY_MS).clamp(1_000, DAILY_MS))
     }
 
     /// A record of this node came from a peer. Whether nothing more is to be done with it.

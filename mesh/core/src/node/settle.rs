@@ -191,7 +191,7 @@ impl Node {
             times.push(Some(self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS)));
         }
         if self.may_publish() {
-            times.push(self.renewal_due());
+            times.push(Some(self.renewal_due()));
             // A warden that may not sign decides nothing, and must not wake for it.
             times.push(self.duty.look_again_at_up_ms.map(after_up));
         }
