@@ -54,6 +54,8 @@ pub(super) struct Fetches {
     news: mpsc::Sender<News>,
     artifacts: BTreeMap<Digest, Task>,
     rosters: BTreeMap<Digest, Task>,
+    /// How often each roster came and was asked for again: what came was not signed as it must be.
+    again: BTreeMap<Digest, usize>,
 }
 
 struct Task {
@@ -72,7 +74,7 @@ impl Drop for Task {
 impl Fetches {
     pub(super) fn new(fetcher: Arc<Fetcher>, blobs: BlobStore) -> (Self, mpsc::Receiver<News>) {
         let (news, inbox) = mpsc::channel(NEWS);
-        (Self { fetcher, blobs, news, artifacts: BTreeMap::new(), rosters: BTreeMap::new() }, inbox)
+        (Self { fetcher, blobs, news, artifacts: BTreeMap::new(), rosters: BTreeMap::new(), again: BTreeMap::new() }, inbox)
     }
 
     /// Whether anything is under way, so that its peers must be kept up to date.
@@ -110,7 +112,9 @@ impl Fetches {
         }
         let (peers, known) = watch::channel(peers.iter().copied().collect());
         let (_, progress) = watch::channel(Progress::default());
-        let task = tokio::spawn(roster(Arc::clone(&self.fetcher), digest, published_bytes(size_bytes), known, self.news.clone()));
+        let again = self.again.get(&digest).copied().unwrap_or(0);
+        let most_bytes = published_bytes(size_bytes);
+        let task = tokio::spawn(roster(Arc::clone(&self.fetcher), digest, most_bytes, again, known, self.news.clone()));
         self.rosters.insert(digest, Task { products: BTreeSet::new(), peers, progress, task });
     }
 
@@ -126,6 +130,11 @@ impl Fetches {
     /// A roster is here.
     pub(super) fn roster_ended(&mut self, digest: &Digest) {
         self.rosters.remove(digest);
+        if self.again.len() >= NEWS && !self.again.contains_key(digest) {
+            self.again.pop_first();
+        }
+        let again = self.again.entry(*digest).or_default();
+        *again = again.saturating_add(1);
     }
 
     /// Tells every download whom it may ask. Returns members worth connecting to: those that say they have an artifact
@@ -235,16 +244,24 @@ async fn watch_sources(
     }
 }
 
+/// `again`: how often it came already and was refused. Then not at once, and beginning with another peer, for whoever
+/// brought it last has the right body with signatures that do not count here; it need not be a liar.
 async fn roster(
     fetcher: Arc<Fetcher>,
     digest: Digest,
     most_bytes: usize,
+    again: usize,
     mut peers: watch::Receiver<Vec<NodeId>>,
     news: mpsc::Sender<News>,
 ) {
     let named = |bytes: &[u8]| Envelope::parse(bytes).is_ok_and(|it| it.kind == Kind::Roster && it.digest() == digest);
+    if again > 0 {
+        tokio::time::sleep(ROSTER_PAUSE).await;
+    }
     loop {
-        let asked = peers.borrow_and_update().clone();
+        let mut asked = peers.borrow_and_update().clone();
+        let first = again.checked_rem(asked.len()).unwrap_or(0);
+        asked.rotate_left(first);
         match fetcher.fetch_document(digest, most_bytes, &asked, named).await {
             Ok(bytes) => {
                 let _ = news.send(News::Roster { digest, bytes }).await;

@@ -187,7 +187,7 @@ impl Node {
             .collect()
     }
 
-    fn ask_for_rosters(&mut self) {
+    pub(super) fn ask_for_rosters(&mut self) {
         for wanted in self.shelf.wanted_rosters() {
             if self.asked_rosters.insert(wanted.digest) {
                 self.effects.push(Effect::FetchRoster { digest: wanted.digest, size_bytes: wanted.size });

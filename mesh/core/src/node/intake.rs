@@ -28,7 +28,8 @@ impl Node {
     /// Offers a document to the shelf; keeps, passes on and answers.
     pub(super) fn take_document(&mut self, now: Now, bytes: &[u8], source: Source) {
         let floor_time = self.shelf.floor_time();
-        let is_roster = Envelope::parse(bytes).is_ok_and(|envelope| envelope.kind == Kind::Roster);
+        let roster = Envelope::parse(bytes).ok().filter(|envelope| envelope.kind == Kind::Roster).map(|it| it.digest());
+        let is_roster = roster.is_some();
         let offered = if is_roster {
             self.shelf.offer_roster(bytes, self.crypto.as_ref())
         } else {
@@ -64,6 +65,10 @@ impl Node {
                 Ok(if offered.fresh { Accepted::New(digest) } else { Accepted::Known(digest) })
             }
             Err(rejection) => {
+                // A liar's signatures, or a fleet document that is not here yet: the roster is still needed.
+                if roster.is_some_and(|digest| self.asked_rosters.remove(&digest)) {
+                    self.ask_for_rosters();
+                }
                 let peer = match source {
                     Source::Gossip { peer, .. } | Source::Peer(peer) => Some(peer),
                     Source::Local { .. } | Source::Store => None,
