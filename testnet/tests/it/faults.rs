@@ -1,10 +1,14 @@
 //! What restarts, set-back stores and forged bytes lead to, in the virtual world.
 
-use crate::rollouts::{MINUTES, POOLS, first};
+use crate::rollouts::{MINUTES, POOLS, explain, first, phases, publish, running};
+use groundswell_core::crypto::SoftwareCrypto;
 use groundswell_core::documents::envelope::Envelope;
-use groundswell_core::node::effect::Effect;
+use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
+use groundswell_core::record::signed::{RecordBody, SignedRecord};
+use groundswell_core::record::status::Phase;
 use groundswell_core::record::{RecordKey, RecordKind, Stamp};
+use groundswell_testnet::sim::operator::node_secret;
 use groundswell_testnet::sim::world::World;
 
 /// The stamp of the status of machine `of`, as machine `at` knows it.
@@ -51,4 +55,61 @@ fn a_roster_with_forged_signatures_is_asked_for_again() {
     forged.signatures.iter_mut().for_each(|entry| entry.sig = [1; 64]);
     assert!(asks(&forged.to_bytes(), Source::Store), "the digest is right, the signatures are not");
     assert!(!asks(&roster.bytes, Source::Store));
+}
+
+#[test]
+fn d34_a_store_found_set_back_between_claim_and_start_starts_nothing() {
+    let mut world = World::new(17, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    let mut claimant = None;
+    assert!(world.run_until(10 * MINUTES, |world| {
+        claimant = phases(world).iter().position(|phase| *phase == Phase::Claiming);
+        claimant.is_some()
+    }));
+    let claimant = u32::try_from(claimant.unwrap()).unwrap();
+    let (machine, fleet) = (world.machine(claimant), world.operator.fleet_id());
+    let ledger = machine.node.as_ref().unwrap().ledger();
+    let (status, known) = (ledger.status(&machine.id).unwrap().clone(), stamp(&world, claimant, claimant).unwrap());
+    let newer = Stamp { counter: known.counter + 50, ..known };
+    let crypto = SoftwareCrypto::from_secret(&node_secret(claimant));
+    let record = SignedRecord::sign(&fleet, newer, RecordBody::Status(status), &crypto).unwrap();
+    let peer = world.machine(*machine.links.keys().next().unwrap()).id;
+    // A frame of version 1: `Direct`, no documents, no proofs, one record.
+    let mut bytes = vec![1, 1, 0, 0, 1];
+    let length = record.bytes().len();
+    bytes.extend([u8::try_from(length % 128).unwrap() | 0x80, u8::try_from(length / 128).unwrap()]);
+    bytes.extend(record.bytes());
+    world.machines[usize::try_from(claimant).unwrap()].liar = true;
+    world.input(claimant, Input::Frame { peer, bytes });
+    world.run_for(5 * MINUTES);
+    let device = &world.machine(claimant).device;
+    assert!(device.running().is_none_or(|running| running.release != told.release), "{}", explain(&world));
+    let set_back = |event: &Event| matches!(event, Event::SetBack { .. });
+    assert!(world.events.iter().any(|(_, index, event)| *index == claimant && set_back(event)));
+}
+
+#[test]
+fn a_trial_that_a_store_set_back_has_forgotten_is_taken_back() {
+    let mut world = World::new(18, POOLS, first());
+    world.run_for(10_000);
+    let before: Vec<_> = world.machines.iter().map(|machine| machine.disk.clone()).collect();
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    let mut hit = None;
+    assert!(world.run_until(10 * MINUTES, |world| {
+        hit = world.machines.iter().position(|machine| machine.device.disrupted());
+        hit.is_some()
+    }));
+    let hit = hit.unwrap();
+    let index = u32::try_from(hit).unwrap();
+    world.stop(index);
+    world.machines[hit].disk.clone_from(&before[hit]);
+    world.machines[hit].liar = true;
+    world.run_for(20_000);
+    world.start(index);
+    world.run_for(MINUTES);
+    assert!(!world.machine(index).device.disrupted(), "{}", explain(&world));
+    assert_eq!(world.machine(index).device.running().cloned(), first());
+    // After its amnesia it takes part again.
+    assert!(world.run_until(40 * 60 * MINUTES, |world| running(world, told.release) == 12), "{}", explain(&world));
 }

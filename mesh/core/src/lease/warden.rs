@@ -250,6 +250,13 @@ impl Warden {
         self.amnesia.map(|amnesia| amnesia.left_ms(up_ms).unwrap_or(1))
     }
 
+    /// Up time left until this node claims and starts again, in milliseconds: a holder has only to wait, also one that is
+    /// no warden of anything and so has nothing to adopt.
+    #[must_use]
+    pub fn holder_waits_ms(&self, up_ms: u64) -> Option<u64> {
+        self.amnesia.and_then(|amnesia| amnesia.left_ms(up_ms))
+    }
+
     /// The store was set back: honour what this node's own newer record, taken back from peers, lists, and wait.
     /// Persist afterwards. `presume_lost_after_ms` is the longest of the pools on whose slots it is a warden.
     pub fn set_back(&mut self, taken_back: Option<&Grants>, up_ms: u64, presume_lost_after_ms: Option<u64>) {

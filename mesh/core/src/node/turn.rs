@@ -59,8 +59,8 @@ impl Node {
         if !self.may_publish() {
             return Turn::Wait(Hold::Syncing { have: 0, need: 1 });
         }
-        if let Some(left_ms) = self.duty.warden.amnesia_left_ms(self.presence.up_ms()) {
-            return Turn::Wait(Hold::Amnesia { left_seconds: left_ms.div_ceil(1_000) });
+        if let Some(hold) = self.amnesia() {
+            return Turn::Wait(hold);
         }
         if !needs_slot(question.life.now.health.as_ref().map(|(health, _)| health)) {
             return Turn::Claim(None);
@@ -107,6 +107,10 @@ impl Node {
     fn may_start(&self, pacing: &mut Pacing, question: &Question<'_>) -> Turn {
         let life = question.life;
         let Some(claim) = &life.kept.claim else { return Turn::Withdraw(Hold::Queued { ahead: 0 }) };
+        // Noticed between claim and start: what this node did before may stand on a slot.
+        if let Some(hold) = self.amnesia() {
+            return Turn::Withdraw(hold);
+        }
         let Some(seen) = SeenClaim::of(self.me, claim, false) else {
             // A repair: free only as long as the node is down.
             let down = !needs_slot(life.now.health.as_ref().map(|(health, _)| health));
@@ -155,6 +159,12 @@ impl Node {
                 Turn::Withdraw(Hold::Queued { ahead: 0 })
             }
         }
+    }
+
+    /// This node's store was set back, and it neither claims nor starts yet (rule 7).
+    fn amnesia(&self) -> Option<Hold> {
+        let left_ms = self.duty.warden.holder_waits_ms(self.presence.up_ms())?;
+        Some(Hold::Amnesia { left_seconds: left_ms.div_ceil(1_000) })
     }
 
     fn synced_with_wardens(&self, pacing: &mut Pacing, map: &PoolMap, slot: &Slot) -> Result<(), Hold> {

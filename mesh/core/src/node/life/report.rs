@@ -84,8 +84,10 @@ impl Life {
         self.kept.running = recovered.running.clone();
         let attempt = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating);
         if let Some(release) = recovered.trial.filter(|trial| attempt.as_ref().is_none_or(|attempt| attempt.release != *trial)) {
-            // A trial that this store knows nothing of: it was set back. Nobody watches it, so it ends first.
+            // A trial that this store knows nothing of: it was set back. Nobody watches it, so it ends first; until
+            // then this node cannot say what runs.
             self.now.orphan = Some(release);
+            self.kept.running = None;
             acts.push(Act::Device(Step::Revert { release, reason: Reason::lossy("this node's store does not know the trial") }));
             return;
         }
