@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::crypto::Crypto;
+use crate::documents::Body;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::node_id::NodeId;
 use crate::time::Timestamp;
@@ -27,11 +28,11 @@ pub fn admit(shelf: &Shelf, peer: &NodeId, proof: &[u8], wall: Timestamp, crypto
     if shelf.member(peer, wall).is_ok() {
         return Ok(());
     }
-    let mut trial = shelf.clone();
-    let offered = trial.offer(proof, false, wall, crypto)?;
-    let certificate = trial.certificate_by_digest(&offered.digest);
-    if certificate.is_none_or(|certificate| certificate.node != *peer) {
+    // Before anything is copied: whoever knocks with anything else than its own certificate, signed as it must be, is a stranger.
+    if !matches!(shelf.judge(proof, crypto)?, Body::Node(certificate) if certificate.node == *peer) {
         return Err(Rejection::new(Reason::Malformed, "node", "the proof is not the certificate of this peer"));
     }
+    let mut trial = shelf.clone();
+    trial.offer(proof, false, wall, crypto)?;
     trial.member(peer, wall).map(|_| ())
 }

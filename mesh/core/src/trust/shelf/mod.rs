@@ -149,6 +149,21 @@ impl Shelf {
         self.take(envelope, origin, crypto)
     }
 
+    /// Whether a document's published form carries the signatures that its kind needs, and keeps within what root allows.
+    /// Nothing is taken: so a stranger's word costs no more than the signatures in it.
+    ///
+    /// # Errors
+    /// As [`Shelf::offer`], but for what only its place among the others can tell.
+    pub fn judge(&self, bytes: &[u8], crypto: &dyn Crypto) -> Result<Body, Rejection> {
+        let envelope = Envelope::parse(bytes)?;
+        verify::check_size(bytes, if envelope.kind == Kind::Roster { ROSTER_BYTES } else { DOCUMENT_BYTES })?;
+        let (digest, body) = (envelope.digest(), Body::parse(envelope.kind, &envelope.body)?);
+        verify::check_fleet(&body, &digest, &self.fleet_id)?;
+        self.authorise(&body, &digest, &envelope, Origin::Fetched, crypto)?;
+        self.check_limits(&body)?;
+        Ok(body)
+    }
+
     /// Takes a roster's published form.
     ///
     /// # Errors
