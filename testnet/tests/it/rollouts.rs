@@ -127,6 +127,42 @@ fn d12_a_pause_stops_what_has_not_started_and_a_resume_goes_on() {
     assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
 }
 
+/// Everybody who sees itself as failed, to be forgiven and to try again.
+fn failed(world: &World) -> Vec<groundswell_core::documents::rollout::Forgiven> {
+    world
+        .machines
+        .iter()
+        .filter_map(|machine| {
+            let view = machine.node.as_ref()?.rollouts(machine.now(world.now_ms));
+            view.first()?.nodes.iter().find(|row| row.node == machine.id && row.standing == Standing::Failed)?;
+            let status = machine.node.as_ref()?.ledger().status(&machine.id)?;
+            let section = status.products.values().next()?;
+            Some(groundswell_core::documents::rollout::Forgiven {
+                node: machine.id,
+                claim: section.verdicts.last()?.claim,
+                retry: true,
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn a_switch_that_never_answered_is_staged_again_when_it_is_forgiven() {
+    let mut world = World::new(14, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.behaviours.insert(told.release, Behaviour::Hangs);
+    world.run_for(10 * MINUTES);
+    assert!(phases(&world).contains(&Phase::RolledBack), "{}", explain(&world));
+    world.behaviours.insert(told.release, Behaviour::Good);
+    let failed = failed(&world);
+    assert!(!failed.is_empty());
+    let forgiven = world.operator.next(&told.rollout, |next| next.forgiven = failed);
+    let signed = world.operator.sign_rollout(&forgiven);
+    world.publish(0, &signed.bytes);
+    assert!(world.run_until(30 * MINUTES, all_soaked), "{}", explain(&world));
+}
+
 #[test]
 fn d8_g6_a_pause_does_not_heal_a_halt_and_forgiving_by_name_does() {
     let mut world = World::new(4, POOLS, first());
@@ -143,21 +179,7 @@ fn d8_g6_a_pause_does_not_heal_a_halt_and_forgiving_by_name_does() {
         world.run_for(5 * MINUTES);
     }
     assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
-    let failed: Vec<_> = world
-        .machines
-        .iter()
-        .filter_map(|machine| {
-            let view = machine.node.as_ref()?.rollouts(machine.now(world.now_ms));
-            view.first()?.nodes.iter().find(|row| row.node == machine.id && row.standing == Standing::Failed)?;
-            let status = machine.node.as_ref()?.ledger().status(&machine.id)?;
-            let section = status.products.values().next()?;
-            Some(groundswell_core::documents::rollout::Forgiven {
-                node: machine.id,
-                claim: section.verdicts.last()?.claim,
-                retry: true,
-            })
-        })
-        .collect();
+    let failed = failed(&world);
     assert!(!failed.is_empty());
     let forgiven = world.operator.next(&resumed, |next| next.forgiven = failed);
     let signed = world.operator.sign_rollout(&forgiven);

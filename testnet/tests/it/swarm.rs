@@ -1,4 +1,4 @@
-//! The swarm's fixed seeds, and those that once found a fault.
+//! The swarm's fixed seeds. What a seed found becomes a story of its own: a seed means another world after each change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,12 +27,6 @@ fn failures(seeds: &[u64]) -> Vec<String> {
 fn thirty_seeds_of_the_swarm_keep_every_guarantee() {
     let seeds: Vec<u64> = (0..30).collect();
     assert_eq!(failures(&seeds), Vec::<String>::new());
-}
-
-/// Seeds that found: a staged slot believed full after a switch that died (42, 48).
-#[test]
-fn seeds_that_once_broke_a_guarantee_keep_it_now() {
-    assert_eq!(failures(&[42, 48]), Vec::<String>::new());
 }
 
 #[test]
