@@ -8,6 +8,7 @@ use super::Node;
 use super::effect::{Effect, Event};
 use super::hold::Hold;
 use super::keys::{StoreKey, encode};
+use super::show::count;
 use crate::digest::Digest;
 use crate::documents::certificate::Certificate;
 use crate::lease::budget::PoolMap;
@@ -46,11 +47,8 @@ pub(super) fn wave_of(progress: &Progress, node: &NodeId) -> Option<u32> {
 impl Node {
     /// Whether the rollout's first wave is larger than root allows: the guard rail that needs the roster (capability A12).
     pub(super) fn beyond_limits(&self, progress: &Progress) -> Option<Hold> {
-        let most = self.shelf.fleet()?.limits.max_first_wave_ppm;
-        let waves = progress.waves();
-        let (holds, most) = (waves.members(0).len(), most.ceil_of(waves.order().len()).max(1));
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        (holds > most).then(|| Hold::FirstWaveTooLarge { holds: count(holds), most: count(most) })
+        let (holds, most) = progress.waves().first_wave_exceeds(self.shelf.fleet()?.limits.max_first_wave_ppm)?;
+        Some(Hold::FirstWaveTooLarge { holds: count(holds), most: count(most) })
     }
 
     pub(super) fn clock(&self, now: Now) -> Clock {

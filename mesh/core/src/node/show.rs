@@ -256,6 +256,7 @@ fn wave_views(progress: &Progress) -> Vec<WaveView> {
         .collect()
 }
 
-fn count(count: usize) -> u32 {
+/// A count as views and holds carry it.
+pub(super) fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
