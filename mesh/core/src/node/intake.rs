@@ -144,8 +144,8 @@ impl Node {
         if !self.writes_records(&key.node) {
             return;
         }
-        if key.node == self.me && self.own_record_came_back(&record) {
-            return;
+        if key.node == self.me {
+            self.own_record_came_back(&record);
         }
         let stamp = record.stamp();
         match self.ledger.merge(record) {

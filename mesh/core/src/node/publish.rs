@@ -220,12 +220,12 @@ impl Node {
         published.after_ms(every.min().unwrap_or(DAILY_MS).clamp(1_000, DAILY_MS))
     }
 
-    /// A record of this node came from a peer. Whether nothing more is to be done with it.
+    /// A record of this node came from a peer; it is merged like any other afterwards.
     ///
     /// Newer than anything this node remembers to have signed: its store was set back, or a second machine has its key.
-    pub(super) fn own_record_came_back(&mut self, record: &SignedRecord) -> bool {
+    pub(super) fn own_record_came_back(&mut self, record: &SignedRecord) {
         if self.ledger.stamp(&record.key()).is_some_and(|known| record.stamp() <= known) {
-            return false;
+            return;
         }
         if record.stamp() > self.own.stamp() {
             self.own.set_backs = self.own.set_backs.saturating_add(1);
@@ -237,7 +237,6 @@ impl Node {
             self.tell(Event::SetBack { incarnation: self.own.incarnation });
         }
         self.take_back(record);
-        false
     }
 
     /// Takes back what this node had signed: verdicts and floors, and every promise; then waits (amnesia).

@@ -7,6 +7,7 @@ use super::Node;
 use super::hold::Hold;
 use super::life::advance::Asking;
 use super::life::{Life, Mission, Turn};
+use super::show::count;
 use crate::digest::Digest;
 use crate::lease::budget::{PoolMap, Slot};
 use crate::lease::claim::SeenClaim;
@@ -50,7 +51,7 @@ impl Node {
     /// Answers a life that wants to claim or to start.
     pub(super) fn ask(&self, pacing: &mut Pacing, question: &Question<'_>, asking: Asking) -> Turn {
         match asking {
-            Asking::Claim { .. } => self.may_claim(pacing, question),
+            Asking::Claim => self.may_claim(pacing, question),
             Asking::Start => self.may_start(pacing, question),
         }
     }
@@ -95,11 +96,11 @@ impl Node {
             }
             queue::Turn::Wait(Turnless::Queued { ahead, at }) => {
                 pacing.wake(at);
-                Turn::Wait(Hold::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) })
+                Turn::Wait(Hold::Queued { ahead: count(ahead) })
             }
             queue::Turn::Wait(Turnless::Paused { until }) => {
                 pacing.wake(until);
-                Turn::Wait(Hold::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) })
+                Turn::Wait(Hold::Queued { ahead: count(ahead) })
             }
         }
     }
@@ -143,7 +144,6 @@ impl Node {
                 if let Some((made, _)) = life.now.claimed {
                     pacing.wake(made.after_ms(start_within_ms.saturating_add(1)));
                 }
-                let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
                 Turn::Wait(Hold::Granting {
                     have: count(have),
                     need: count(need),
@@ -171,7 +171,7 @@ impl Node {
         let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange) };
         self.synced.enough(&self.me, wardens).map_err(|Syncing { have, need }| {
             pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
-            Hold::Syncing { have: u32::try_from(have).unwrap_or(u32::MAX), need: u32::try_from(need).unwrap_or(u32::MAX) }
+            Hold::Syncing { have: count(have), need: count(need) }
         })
     }
 

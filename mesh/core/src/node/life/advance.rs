@@ -14,11 +14,8 @@ use crate::time::{Now, Time, Timestamp};
 /// What a life asks of the lease protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// May I claim, and which slot? The flag: my own health check finds me down now.
-    Claim {
-        /// Whether the repair needs no slot.
-        down: bool,
-    },
+    /// May I claim, and which slot?
+    Claim,
     /// May I start on my claim?
     Start,
 }
@@ -253,7 +250,7 @@ impl Life {
         }
         let asking = match self.kept.phase {
             Phase::Claiming => Asking::Start,
-            _ => Asking::Claim { down: self.healthy() == Some(false) },
+            _ => Asking::Claim,
         };
         match ask(self, asking) {
             Turn::Claim(slot) => {
