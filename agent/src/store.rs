@@ -14,6 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// One change: `None` removes the key.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -26,6 +27,9 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 const PIECE_BYTES: usize = 4096;
 /// sled's page cache. The core keeps everything in memory, so nothing is read twice.
 const CACHE_BYTES: u64 = 1024 * 1024;
+/// How long a store that another holds is waited for, and how often it is tried meanwhile.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 const FORMAT: u8 = 1;
 const FORMAT_KEY: &[u8] = b"m/format";
 const COMMITS_KEY: &[u8] = b"m/commits";
@@ -351,9 +355,17 @@ fn split_piece_key(raw: &[u8]) -> Option<(&[u8], u32)> {
     (usize::try_from(u32::from_be_bytes(*length)).ok()? == key.len()).then(|| (key, u32::from_be_bytes(*piece)))
 }
 
+/// Opens sled's database, waiting [`LOCK_WAIT`] for whoever is just letting go of it: the lock is on an open file that
+/// every child between its fork and its exec holds too, so it outlives the store that was dropped by some milliseconds.
 fn open_database(folder: &Path) -> Result<sled::Db, StoreError> {
     let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace).flush_every_ms(None);
-    guarded(folder, || config.open())
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match guarded(folder, || config.open()) {
+            Err(StoreError::Locked(_)) if Instant::now() < deadline => std::thread::sleep(LOCK_RETRY),
+            opened => return opened,
+        }
+    }
 }
 
 /// Runs `read`, which may fail or, on a damaged database, panic inside sled.

@@ -85,6 +85,20 @@ fn a_store_in_use_names_its_folder() {
     assert!(error.to_string().contains(&folder.path().display().to_string()));
 }
 
+/// A child between its fork and its exec holds the lock of a store that its parent has dropped already.
+#[test]
+fn a_store_that_is_just_being_let_go_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_path_buf();
+    let open = Store::create(&path, &SECRET).unwrap();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(open);
+    });
+    assert_eq!(Store::open(&path).unwrap().identity().unwrap(), SECRET);
+    holder.join().unwrap();
+}
+
 /// A store with enough in it that damage anywhere hits something.
 fn filled(path: &Path) {
     let store = Store::create(path, &SECRET).unwrap();
