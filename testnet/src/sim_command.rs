@@ -1,13 +1,17 @@
 //! `groundswell-testnet sim`: the simulator from the command line. Exit 0 only when every guarantee held.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use groundswell_core::number::Ppm;
+use groundswell_testnet::sim::director::{self, Outcome};
+use groundswell_testnet::sim::draw::draw;
 use groundswell_testnet::sim::measure;
-use groundswell_testnet::sim::swarm::{self, Outcome};
+use groundswell_testnet::sim::script::Script;
+use groundswell_testnet::sim::swarm;
 
 /// Runs of the simulator.
 #[derive(Debug, clap::Subcommand)]
@@ -20,6 +24,20 @@ pub(crate) enum SimCommand {
         /// Print so many of the last events.
         #[arg(long, default_value_t = 0)]
         events: usize,
+    },
+    /// Run a script from a file.
+    Replay {
+        /// The script, as `sim draw` prints it.
+        file: PathBuf,
+        /// Print so many of the last events.
+        #[arg(long, default_value_t = 0)]
+        events: usize,
+    },
+    /// Print the script of one seed.
+    Draw {
+        /// The seed.
+        #[arg(long)]
+        seed: u64,
     },
     /// Run one rollout without faults over one pool, and tell what it cost.
     Measure {
@@ -46,7 +64,12 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     match command {
-        SimCommand::Run { seed, events } => one(*seed, *events),
+        SimCommand::Run { seed, events } => one(&draw(*seed), *events),
+        SimCommand::Replay { file, events } => replay(file, *events),
+        SimCommand::Draw { seed } => {
+            print!("{}", draw(*seed).to_toml());
+            ExitCode::SUCCESS
+        }
         SimCommand::Measure { nodes } => measure(*nodes),
         SimCommand::Swarm { seeds, jobs } => match parse(seeds) {
             Some((first, end)) => many(first, end, (*jobs).clamp(1, 64)),
@@ -64,20 +87,32 @@ fn parse(seeds: &str) -> Option<(u64, u64)> {
     (first < end).then_some((first, end))
 }
 
-fn one(seed: u64, events: usize) -> ExitCode {
-    let (world, failure) = swarm::replay(seed);
+fn one(script: &Script, events: usize) -> ExitCode {
+    let (world, outcome) = director::play_out(script);
     for (at, index, event) in world.events.iter().skip(world.events.len().saturating_sub(events)) {
         println!("{at} {index} {event:?}");
     }
     println!(
-        "seed {seed}: {} machines, {} steps, {} starts, {} virtual ms, trace {}",
-        world.count(),
-        world.steps,
-        world.starts,
-        world.now_ms,
-        world.trace_hash()
+        "seed {}: {} machines, {} steps, {} starts, {} virtual ms, trace {}",
+        outcome.seed, outcome.machines, outcome.steps, outcome.starts, outcome.virtual_ms, outcome.trace
     );
-    told(failure.as_deref())
+    told(outcome.failure.as_deref())
+}
+
+/// Reads a script; `Err` is what is wrong with it.
+fn read(file: &Path) -> Result<Script, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+    Script::parse(&text).map_err(|error| format!("{}: is no script: {error}", file.display()))
+}
+
+fn replay(file: &Path, events: usize) -> ExitCode {
+    match read(file) {
+        Ok(script) => one(&script, events),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn many(first: u64, end: u64, jobs: u64) -> ExitCode {
@@ -93,7 +128,7 @@ fn many(first: u64, end: u64, jobs: u64) -> ExitCode {
                     }
                     let outcome = swarm::run(seed);
                     if let Some(failure) = &outcome.failure {
-                        println!("{}  # {failure}", outcome.reproduction());
+                        println!("{}  # {failure}", swarm::reproduction(seed));
                     }
                     outcomes.lock().expect("nothing panics while it holds this lock").push(outcome);
                 }

@@ -1,12 +1,12 @@
-//! What operators do in a swarm: publish, pause, resume, forgive, abort, supersede, retire, at whichever machine is up.
+//! What operators do in a script: publish, pause, resume, forgive, abort, supersede, retire, each at one machine.
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rollout::{Forgiven, Rollout, State};
 use groundswell_core::node::view::{NodeRow, Standing};
-use groundswell_core::number::Ppm;
 use groundswell_core::text::{Reason, RolloutId};
 use groundswell_core::time::Timestamp;
 
+use super::act::{Odd, Terms};
 use super::device::Behaviour;
 use super::operator::BEGINNING;
 use super::world::World;
@@ -38,51 +38,42 @@ impl Campaign {
 
     /// The release of the newest rollout, unless it was aborted.
     #[must_use]
-    pub fn under_way(&self, _world: &World) -> Option<Digest> {
+    pub fn under_way(&self) -> Option<Digest> {
         let newest = self.rollouts.last().filter(|signed| signed.rollout.state != State::Aborted)?;
         Some(newest.rollout.release.digest)
     }
 
-    /// A new release, perhaps a bad one, and a rollout of it.
-    pub fn publish(&mut self, world: &mut World) {
-        let behaviour = match world.random(8) {
-            0 => Behaviour::Unhealthy,
-            1 => Behaviour::Mute,
-            2 => Behaviour::DegradesAfter(1_000 + world.random(60_000)),
-            3 => Behaviour::WontStart,
-            _ => Behaviour::Good,
-        };
-        self.publish_as(world, behaviour);
-    }
-
-    /// A new good release, and a rollout of it.
-    pub fn publish_good(&mut self, world: &mut World) -> Option<Digest> {
+    /// The world is being healed: from now on operators also give up those that lied.
+    pub fn heal(&mut self) {
         self.last = true;
-        self.publish_as(world, Behaviour::Good)
     }
 
-    fn publish_as(&mut self, world: &mut World, behaviour: Behaviour) -> Option<Digest> {
-        let at = somebody(world)?;
+    /// A new release, and a rollout of it; the release's digest, unless nobody is up to take it.
+    pub fn publish(
+        &mut self,
+        world: &mut World,
+        at_machine: u32,
+        behaviour: Behaviour,
+        terms: &Terms,
+        odd: &[Odd],
+    ) -> Option<Digest> {
+        let at = somebody(world, at_machine)?;
         self.set_clock(world);
         let sequence = self.rollouts.len() as u64 + 2;
         let version = format!("{sequence}.0.0");
         let (release, body) = world.operator.release(&version, sequence, version.as_bytes());
         let mut rollout = world.operator.rollout(&format!("rollout-{sequence}"), &release, &body);
-        rollout.prefetch = world.random(2) == 0;
-        rollout.min_soaked_ppm = Ppm::new(if self.last || world.random(2) == 0 { 500_000 } else { 900_000 }).expect("a share");
-        rollout.halt.max_failure_ppm = Ppm::new(if world.random(2) == 0 { 50_000 } else { 300_000 }).expect("a share");
-        let soak = 5 + world.random(60);
+        rollout.prefetch = terms.prefetch;
+        rollout.min_soaked_ppm = terms.min_soaked_ppm;
+        rollout.halt.max_failure_ppm = terms.max_failure_ppm;
         for wave in &mut rollout.waves {
-            wave.soak_seconds = soak;
+            wave.soak_seconds = terms.soak_ms / 1_000;
         }
         world.behaviours.insert(release.digest, behaviour);
         world.truth.releases.insert(release.digest, body.sequence);
-        // Some machines have their own ideas of it.
-        for index in 0..world.count() {
-            if behaviour == Behaviour::Good && world.random(20) == 0 && world.loss > Ppm::ZERO {
-                let odd = if world.random(2) == 0 { Behaviour::Unhealthy } else { Behaviour::Hangs };
-                world.machine_mut(index).device.odd.insert(release.digest, odd);
-            }
+        let count = world.count();
+        for Odd { machine, behaviour } in odd.iter().filter(|odd| odd.machine < count) {
+            world.machine_mut(*machine).device.odd.insert(release.digest, *behaviour);
         }
         let artifact = Digest::of(version.as_bytes());
         let signed = world.operator.sign_rollout(&rollout);
@@ -105,55 +96,55 @@ impl Campaign {
         }
     }
 
-    /// Something that operators do at a random moment.
-    pub fn act(&mut self, world: &mut World) {
-        let state = self.rollouts.last().map(|signed| signed.rollout.state);
-        match (world.random(10), state) {
-            (0 | 1, _) | (_, None | Some(State::Aborted)) => self.publish(world),
-            (2 | 3, Some(State::Running)) => self.next(world, |next| {
+    /// Pauses what runs.
+    pub fn pause(&mut self, world: &mut World, at_machine: u32) {
+        if self.state() == Some(State::Running) {
+            self.next(world, at_machine, |next| {
                 next.state = State::Paused;
                 next.reason = Reason::lossy("lunch");
-            }),
-            (4..=6, Some(State::Paused)) => self.next(world, |next| next.state = State::Running),
-            (7, _) => {
-                let rollback = world.random(2) == 0;
-                self.next(world, |next| {
-                    next.state = State::Aborted;
-                    next.rollback = rollback;
-                });
-            }
-            (8, Some(State::Running)) => self.disagree(world),
-            _ => self.forgive(world),
+            });
         }
     }
 
     /// Resumes what is paused; hands everything to somebody again.
-    pub fn resume(&mut self, world: &mut World) {
-        self.last = true;
-        self.next(world, |next| next.state = State::Running);
+    pub fn resume(&mut self, world: &mut World, at_machine: u32) {
+        if self.state() != Some(State::Aborted) {
+            self.next(world, at_machine, |next| next.state = State::Running);
+        }
+    }
+
+    /// Aborts what is not aborted yet.
+    pub fn abort(&mut self, world: &mut World, at_machine: u32, rollback: bool) {
+        if self.state() != Some(State::Aborted) {
+            self.next(world, at_machine, |next| {
+                next.state = State::Aborted;
+                next.rollback = rollback;
+            });
+        }
     }
 
     /// Two operators pause at once: two bodies under one generation (case D7). The next generation names either.
-    fn disagree(&mut self, world: &mut World) {
-        let Some(signed) = self.rollouts.last().cloned() else { return };
+    pub fn disagree(&mut self, world: &mut World, at_machine: u32, and_machine: u32) {
+        let Some(signed) = self.rollouts.last().filter(|signed| signed.rollout.state == State::Running) else { return };
         let other = world.operator.next(&signed.rollout, |next| {
             next.state = State::Paused;
             next.reason = Reason::lossy("the other operator's lunch");
         });
         let bytes = world.operator.sign_rollout(&other).bytes;
-        if let Some(at) = somebody(world) {
+        if let Some(at) = somebody(world, and_machine) {
             world.publish(at, &bytes);
         }
-        self.next(world, |next| {
-            next.state = State::Paused;
-            next.reason = Reason::lossy("lunch");
-        });
+        self.pause(world, at_machine);
+    }
+
+    fn state(&self) -> Option<State> {
+        Some(self.rollouts.last()?.rollout.state)
     }
 
     /// Forgives, by name, what some machine sees as failed; those nodes try again.
-    pub fn forgive(&mut self, world: &mut World) {
+    pub fn forgive(&mut self, world: &mut World, at_machine: u32) {
         let Some((id, _)) = self.newest() else { return };
-        let Some(at) = somebody(world) else { return };
+        let Some(at) = somebody(world, at_machine) else { return };
         let views = world.machine(at).node.as_ref().map(|node| node.rollouts(world.machine(at).now(world.now_ms)));
         let Some(view) = views.unwrap_or_default().into_iter().find(|view| view.id == id.to_string()) else {
             return self.bring(world, at);
@@ -175,7 +166,7 @@ impl Campaign {
         for entry in &failed {
             world.truth.out_of_counts.insert((id.clone(), entry.node));
         }
-        self.next(world, |next| {
+        self.next(world, at, |next| {
             next.state = State::Running;
             for entry in failed {
                 next.forgiven.retain(|known| known.node != entry.node || known.claim != entry.claim);
@@ -185,28 +176,29 @@ impl Campaign {
         });
     }
 
-    /// Retires a machine, which is switched off for good.
-    pub fn retire(&mut self, world: &mut World, index: u32) {
+    /// Retires a machine, which is switched off for good. Whether its pool can do without it, and it was.
+    pub fn retire(&mut self, world: &mut World, index: u32, at_machine: u32) -> bool {
         let machine = world.machine(index);
         let of_pool = world.machines.iter().filter(|other| other.pool == machine.pool);
         let left = of_pool.filter(|other| !world.truth.retired.contains(&other.id) && other.key == other.index).count();
         let one_is_enough =
             world.machines.iter().any(|other| other.pool == machine.pool && world.truth.retired.contains(&other.id));
         if left < 7 || one_is_enough || machine.liar || machine.key != index || machine.device.disrupted() {
-            return;
+            return false;
         }
         let id = machine.id;
         self.set_clock(world);
         world.stop(index);
         let retirement = world.operator.retire(index).bytes;
         world.truth.retired.insert(id);
-        if let Some(at) = somebody(world) {
+        if let Some(at) = somebody(world, at_machine) {
             world.publish(at, &retirement);
         }
         self.retirements.push(retirement);
+        true
     }
 
-    fn next(&mut self, world: &mut World, change: impl FnOnce(&mut Rollout)) {
+    fn next(&mut self, world: &mut World, at_machine: u32, change: impl FnOnce(&mut Rollout)) {
         self.set_clock(world);
         let Some(signed) = self.rollouts.last_mut() else { return };
         let next = world.operator.next(&signed.rollout, |next| {
@@ -215,7 +207,7 @@ impl Campaign {
         });
         signed.generations.push(world.operator.sign_rollout(&next).bytes);
         signed.rollout = next;
-        if let Some(at) = somebody(world) {
+        if let Some(at) = somebody(world, at_machine) {
             self.bring(world, at);
         }
     }
@@ -225,13 +217,12 @@ impl Campaign {
     }
 }
 
-/// A machine that is up, at random; none that lied: nobody has to link to the copy of a neighbour.
-fn somebody(world: &mut World) -> Option<u32> {
-    let fit = |world: &World, index: u32| {
-        let machine = world.machine(index);
+/// This machine, or the next one that is up; none that lied: nobody has to link to the copy of a neighbour.
+fn somebody(world: &World, at_machine: u32) -> Option<u32> {
+    let fit = |index: &u32| {
+        let machine = world.machine(*index);
         !machine.liar && !world.truth.retired.contains(&machine.id)
     };
-    let up: Vec<u32> = world.up().into_iter().filter(|index| fit(world, *index)).collect();
-    let at = world.random(up.len() as u64);
-    usize::try_from(at).ok().and_then(|at| up.get(at)).copied()
+    let up = world.up();
+    up.range(at_machine..).chain(up.range(..at_machine)).copied().find(fit)
 }

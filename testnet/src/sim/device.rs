@@ -8,9 +8,13 @@ use groundswell_core::node::input::{Health, Recovered, Report};
 use groundswell_core::number::Sequence;
 use groundswell_core::record::status::Running;
 use groundswell_core::text::Reason;
+use serde::{Deserialize, Serialize};
+
+use super::span;
 
 /// How a release behaves once it is started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Behaviour {
     /// Healthy.
     #[default]
@@ -18,7 +22,7 @@ pub enum Behaviour {
     /// Starts and fails its health check.
     Unhealthy,
     /// Healthy at first; fails this long after its start, in milliseconds.
-    DegradesAfter(u64),
+    DegradesAfter(#[serde(with = "span")] u64),
     /// Never says anything about its health.
     Mute,
     /// Cannot be switched to.

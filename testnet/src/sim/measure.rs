@@ -54,7 +54,7 @@ pub fn rollout(nodes: u32, budget: Ppm) -> Measured {
     let mut operator = super::operator::Operator::new(|_| {});
     let policy = operator.policies.entry(groundswell_core::text::Pool::new("edge").expect("a plain name")).or_default();
     (policy.budget_ppm, policy.urgent_budget_ppm) = (budget, budget);
-    let mut world = World::with_operator(1, &[("edge", nodes)], Some(super::swarm::first()), operator);
+    let mut world = World::with_operator(1, &[("edge", nodes)], Some(super::director::first()), operator);
     world.faults.delay_ms = (50, 250);
     world.run_for(120_000);
     let content = b"2.0.0";

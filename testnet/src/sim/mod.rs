@@ -1,16 +1,23 @@
 //! A virtual world for the agents' own core: time, links, disks and devices without IO, from one seed.
 //!
 //! [`operator`] signs documents with real keys, [`world`] moves time, [`network`] messages, [`machine`] is one node with
-//! its disk, [`device`] is what runs on it, [`checks`] holds the guarantees by name, [`swarm`] draws worlds and faults
-//! from seeds. S1 is judged by what the virtual devices do, never by what records say.
+//! its disk, [`device`] is what runs on it, [`checks`] holds the guarantees by name. A run is data: a [`script`] of
+//! [`act`]s, which [`draw`] draws from a seed and [`director`] plays. S1 is judged by what the virtual devices do, never by what records say.
 
+pub mod act;
+mod acting;
 pub mod campaign;
 pub mod checks;
 pub mod device;
+pub mod director;
+pub mod draw;
+mod effects;
 pub mod machine;
 pub mod measure;
 pub mod memo;
 pub mod network;
 pub mod operator;
+pub mod script;
+pub mod span;
 pub mod swarm;
 pub mod world;

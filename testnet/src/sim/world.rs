@@ -1,5 +1,6 @@
 //! The virtual world: one queue of events, virtual time, machines that run the agents' own core, and S checked after
-//! each step. [`super::network`] carries messages, [`super::checks`] says what must hold.
+//! each step. [`super::effects`] does what cores ask for, [`super::network`] carries messages, [`super::checks`] says what
+//! must hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +9,15 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
-use groundswell_core::node::effect::{Accepted, Effect, Event, Step};
-use groundswell_core::node::input::{Fault, Health, Input, Report, Source};
+use groundswell_core::node::effect::{Accepted, Event};
+use groundswell_core::node::input::{Health, Input, Report, Source};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Ppm;
-use groundswell_core::record::status::{Phase, Running};
-use groundswell_core::text::{Pool, Reason};
+use groundswell_core::record::status::Running;
+use groundswell_core::text::Pool;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
 
 use super::checks::Truth;
 use super::device::{Behaviour, Device};
@@ -36,17 +38,22 @@ pub(super) enum Due {
 }
 
 /// Rates of what goes wrong by itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Faults {
     /// Least and additional delay of a message, in milliseconds.
     pub delay_ms: (u64, u64),
     /// Share of messages that arrive twice.
+    #[serde(rename = "repeated-ppm")]
     pub repeated: Ppm,
     /// Share of inputs after which the power fails between two effects.
+    #[serde(rename = "power-in-effects-ppm")]
     pub power_in_effects: Ppm,
     /// Share of device steps before or after which the power fails.
+    #[serde(rename = "power-in-steps-ppm")]
     pub power_in_steps: Ppm,
     /// Share of stagings that fail.
+    #[serde(rename = "staging-ppm")]
     pub staging: Ppm,
 }
 
@@ -95,11 +102,11 @@ pub struct World {
     pub starts: u64,
     seed: u64,
     rng: ChaCha8Rng,
-    trace: blake3::Hasher,
+    pub(super) trace: blake3::Hasher,
     pub(super) memory: Memory,
     pub(super) sequence: u64,
     queue: BTreeMap<(u64, u64), (u32, u32, Due)>,
-    wakes: BTreeMap<u32, u64>,
+    pub(super) wakes: BTreeMap<u32, u64>,
     /// Machines in different groups cannot reach each other.
     pub(super) groups: Vec<u32>,
     /// From, to: nothing arrives, and nobody is told.
@@ -109,7 +116,7 @@ pub struct World {
     pub(super) budgets: BTreeMap<Pool, u16>,
     pub(super) tickets: BTreeMap<u64, Vec<u8>>,
     /// Machines whose power fails once the effects under way are run.
-    power_fails: BTreeSet<u32>,
+    pub(super) power_fails: BTreeSet<u32>,
 }
 
 impl World {
@@ -369,133 +376,6 @@ impl World {
         }
         node.handle(now, input);
         self.run_effects(index);
-    }
-
-    fn run_effects(&mut self, index: u32) {
-        let Some(node) = &mut self.machine_mut(index).node else { return };
-        let mut effects = node.take_effects();
-        self.steps += 1;
-        self.trace.update(&self.now_ms.to_le_bytes());
-        self.trace.update(&index.to_le_bytes());
-        let power_fails = self.chance(self.faults.power_in_effects) && !effects.is_empty();
-        if power_fails {
-            let kept = self.random(effects.len() as u64);
-            effects.truncate(usize::try_from(kept).unwrap_or(0));
-        }
-        for effect in effects {
-            self.run_effect(index, effect);
-        }
-        if power_fails || self.power_fails.remove(&index) {
-            return self.stop(index);
-        }
-        let machine = self.machine(index);
-        let (booted, now_ms) = (machine.booted_ms, self.now_ms);
-        let Some(node) = &machine.node else { return };
-        if let Some(wakeup) = node.next_wakeup() {
-            let at = booted.saturating_add(wakeup.0).max(now_ms + 1);
-            if self.wakes.get(&index).is_none_or(|known| at < *known) {
-                self.wakes.insert(index, at);
-                self.schedule(at, index, Due::Wake);
-            }
-        }
-        self.note_words(index);
-        self.check(index);
-    }
-
-    fn run_effect(&mut self, index: u32, effect: Effect) {
-        match effect {
-            Effect::Persist { key, value } => {
-                self.trace.update(&key);
-                self.trace.update(value.as_deref().unwrap_or_default());
-                let disk = &mut self.machine_mut(index).disk;
-                match value {
-                    Some(value) => disk.insert(key, value),
-                    None => disk.remove(&key),
-                };
-            }
-            Effect::Gossip { bytes } => self.gossip(index, &bytes),
-            Effect::Answer { ticket, outcome } => match self.tickets.remove(&ticket) {
-                Some(bytes) if outcome.is_ok() => self.gossip(index, &bytes),
-                Some(_) => {}
-                None => self.answers.push(outcome),
-            },
-            Effect::Send { peer, bytes } => {
-                self.trace.update(&bytes);
-                self.frames += 1;
-                self.frame_bytes += bytes.len() as u64;
-                let Some(other) = self.linked_to(index, &peer) else { return };
-                let me = self.machine(index).id;
-                self.send(index, other, Input::Frame { peer: me, bytes });
-            }
-            Effect::Dial { peer, addresses } => self.dial(index, peer, &addresses),
-            Effect::Hangup { peer, .. } => {
-                if let Some(other) = self.linked_to(index, &peer) {
-                    self.unlink(index, other);
-                }
-            }
-            Effect::FetchRoster { digest, .. } => self.soon(index, 50, Due::Roster(digest)),
-            Effect::Device { step, .. } => self.device_step(index, &step),
-            Effect::Event(event) => {
-                let at = self.now_ms;
-                self.learn(index, &event);
-                self.events.push((at, index, event));
-            }
-        }
-    }
-
-    fn device_step(&mut self, index: u32, step: &Step) {
-        if self.power_fails.contains(&index) {
-            return;
-        }
-        if let Step::Fetch { artifact, .. } = step {
-            self.soon(index, 200, Due::Blob(artifact.sha256.into()));
-            return;
-        }
-        if let Step::Stage { install } = step
-            && self.chance(self.faults.staging)
-        {
-            let fault = if self.random(2) == 0 { Fault::DiskFull } else { Fault::Broken };
-            let report = Report::StageFailed { release: install.release, fault, reason: Reason::lossy("cannot be written") };
-            return self.later(index, vec![(500, report)]);
-        }
-        let power_fails = self.chance(self.faults.power_in_steps);
-        if power_fails {
-            self.power_fails.insert(index);
-            if self.random(2) == 0 {
-                return;
-            }
-        }
-        if let Step::Activate { install, .. } = step {
-            self.check_start(index, install);
-            self.begin(index);
-        }
-        let behaviours = self.behaviours.clone();
-        let reports = self.machine_mut(index).device.run(step, &behaviours);
-        self.check_all_devices();
-        self.later(index, reports);
-    }
-
-    /// A machine may touch its running version from now on.
-    fn begin(&mut self, index: u32) {
-        let now_ms = self.now_ms;
-        let machine = self.machine_mut(index);
-        let claim = machine.claim();
-        let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.found_down;
-        let claim = claim.map(|claim| claim.name);
-        machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim };
-        self.starts += 1;
-    }
-
-    /// Whether a machine has signed by now that it is done.
-    fn note_words(&mut self, index: u32) {
-        let machine = self.machine_mut(index);
-        if machine.disruption.since_ms.is_none() || machine.device.disrupted() {
-            return;
-        }
-        let says = machine.phase();
-        if says.is_some_and(|phase| phase != Phase::Activating) {
-            machine.disruption = Disruption::default();
-        }
     }
 
     pub(super) fn later(&mut self, index: u32, reports: Vec<(u64, Report)>) {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod rollouts;
+mod scripts;
 mod swarm;
 mod system_bad_input;
 mod system_crashes;

@@ -1,0 +1,224 @@
+//! What may happen to a virtual fleet, as data: each variant is one thing that a [`super::script::Script`] says happens at
+//! one moment. [`super::director`] does it, [`super::draw`] draws it.
+//!
+//! An act carries everything that it needs, and means something whatever happened before it: one that has nothing to do
+//! (a machine that is off already, a pause of what is paused) does nothing. So any act of a script can be taken away.
+
+use std::fmt;
+
+use groundswell_core::number::Ppm;
+use groundswell_core::text::Pool;
+use serde::{Deserialize, Serialize};
+
+use super::device::Behaviour;
+use super::span;
+
+/// One thing that happens. Machines are named by their number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+pub enum Act {
+    /// The power fails; what is not on disk is lost.
+    PowerOff {
+        /// Whose.
+        machine: u32,
+        /// It comes back after that; not by itself when absent.
+        #[serde(rename = "for", default, skip_serializing_if = "Option::is_none", with = "maybe_span")]
+        for_ms: Option<u64>,
+    },
+    /// The power is back.
+    PowerOn {
+        /// Whose.
+        machine: u32,
+    },
+    /// A whole pool loses power at once.
+    SitePowerOff {
+        /// The pool.
+        pool: Pool,
+        /// Its first machine comes back after that.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+        /// Each other so much after the one before.
+        #[serde(rename = "apart", default, with = "span")]
+        apart_ms: u64,
+    },
+    /// A machine sleeps.
+    Suspend {
+        /// Which.
+        machine: u32,
+        /// For how long.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
+    /// Machines of different groups cannot reach each other; whoever is in none forms one more.
+    Partition {
+        /// The groups.
+        groups: Vec<Vec<u32>>,
+    },
+    /// The pools cannot reach each other.
+    PartPools,
+    /// Everybody can reach everybody.
+    Mend,
+    /// Nothing arrives on this way, and nobody is told.
+    Deafen {
+        /// From this machine.
+        from: u32,
+        /// At this one.
+        to: u32,
+    },
+    /// Everything arrives again.
+    Undeafen,
+    /// A wall clock is set off the world's, in seconds.
+    Clock {
+        /// Whose.
+        machine: u32,
+        /// How far.
+        skew_seconds: i64,
+    },
+    /// What runs breaks down for a reason of its own.
+    Break {
+        /// Where.
+        machine: u32,
+    },
+    /// It works again.
+    Repair {
+        /// Where.
+        machine: u32,
+    },
+    /// An operator signs a new release and a rollout of it; what ran before is superseded.
+    Publish {
+        /// At this machine, or the next one that is up.
+        at_machine: u32,
+        /// How the release behaves once started.
+        #[serde(default)]
+        behaviour: Behaviour,
+        /// How the rollout goes.
+        #[serde(default)]
+        terms: Terms,
+        /// Machines where it behaves otherwise.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        odd: Vec<Odd>,
+    },
+    /// An operator pauses what runs.
+    Pause {
+        /// Where.
+        at_machine: u32,
+    },
+    /// An operator resumes what is paused.
+    Resume {
+        /// Where.
+        at_machine: u32,
+    },
+    /// An operator forgives what a machine sees as failed, and lets it try again.
+    Forgive {
+        /// That machine, or the next one that is up.
+        at_machine: u32,
+    },
+    /// An operator aborts.
+    Abort {
+        /// Where.
+        at_machine: u32,
+        /// Takes back what is not confirmed.
+        #[serde(default)]
+        rollback: bool,
+    },
+    /// Two operators pause at once, under one generation.
+    Disagree {
+        /// One here.
+        at_machine: u32,
+        /// The other here.
+        and_machine: u32,
+    },
+    /// A machine's disk is copied: one identity in two live places.
+    Clone {
+        /// Whose.
+        machine: u32,
+    },
+    /// A copy of a machine's disk is laid aside.
+    Snapshot {
+        /// Whose.
+        machine: u32,
+    },
+    /// A machine is set back to the copy that was laid aside.
+    SetBack {
+        /// Whose.
+        machine: u32,
+        /// It comes back after that.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
+    /// A machine is switched off for good and its certificate retired.
+    Retire {
+        /// Whose.
+        machine: u32,
+        /// The retirement is handed to this one.
+        at_machine: u32,
+    },
+}
+
+/// How a rollout goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Terms {
+    /// Later waves fetch ahead.
+    pub prefetch: bool,
+    /// Share of a wave that must have soaked.
+    pub min_soaked_ppm: Ppm,
+    /// Share of a wave that may fail.
+    pub max_failure_ppm: Ppm,
+    /// How long each wave soaks.
+    #[serde(rename = "soak", with = "span")]
+    pub soak_ms: u64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        let share = |parts| Ppm::new(parts).expect("below a million");
+        Self { prefetch: true, min_soaked_ppm: share(500_000), max_failure_ppm: share(50_000), soak_ms: 30_000 }
+    }
+}
+
+/// A machine where a release behaves otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Odd {
+    /// Which.
+    pub machine: u32,
+    /// How.
+    pub behaviour: Behaviour,
+}
+
+impl fmt::Display for Act {
+    /// `power-off machine=3 for=20m`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = toml::Table::try_from(self).expect("an act is a table of plain values");
+        let name = table.get("do").and_then(toml::Value::as_str).unwrap_or_default();
+        write!(formatter, "{name}")?;
+        for (key, value) in table.iter().filter(|(key, _)| *key != "do") {
+            match value {
+                toml::Value::String(text) => write!(formatter, " {key}={text}")?,
+                value => write!(formatter, " {key}={value}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+mod maybe_span {
+    //! A span that may be absent.
+
+    use serde::{Deserializer, Serializer};
+
+    use super::span;
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(span_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match span_ms {
+            Some(span_ms) => span::serialize(span_ms, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+        span::deserialize(deserializer).map(Some)
+    }
+}

@@ -1,0 +1,263 @@
+//! Plays a [`Script`]: lets virtual time pass and does what the script says when it says so; then heals the world and
+//! demands progress, where the script does.
+//!
+//! What an act does stands in [`super::acting`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::number::{Ppm, Sequence};
+use groundswell_core::record::status::Running;
+use groundswell_core::text::Version;
+
+use super::act::Terms;
+use super::campaign::Campaign;
+use super::checks::{l1_everybody, l2_returned, l3_heard, l4_slots};
+use super::device::{Behaviour, Device};
+use super::operator::Operator;
+use super::script::{Scheduled, Script};
+use super::world::{Faults, World};
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+/// How often it is looked whether a machine lost power by itself.
+const LOOK_MS: u64 = 5 * SECOND;
+
+/// What became of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The script's seed.
+    pub seed: u64,
+    /// Machines, copies included.
+    pub machines: u32,
+    /// Inputs handled.
+    pub steps: u64,
+    /// Virtual time that passed, in milliseconds.
+    pub virtual_ms: u64,
+    /// Upgrades that machines started.
+    pub starts: u64,
+    /// A hash over everything that happened.
+    pub trace: String,
+    /// The guarantee that did not hold, and how.
+    pub failure: Option<String>,
+}
+
+/// A world, and what is done to it.
+#[derive(Debug)]
+pub(super) struct Director {
+    pub(super) world: World,
+    pub(super) campaign: Campaign,
+    acts: VecDeque<Scheduled>,
+    lasts_ms: u64,
+    progress: Option<Terms>,
+    /// Machines that are off, and when they come back; never by themselves where nothing is said.
+    pub(super) off: BTreeMap<u32, Option<u64>>,
+    pub(super) snapshots: BTreeMap<u32, Snapshot>,
+    forgiven: u32,
+}
+
+/// What a machine keeps when its power fails.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) disk: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) device: Device,
+}
+
+/// What the machines of a script are set up with.
+pub(super) fn first() -> Running {
+    Running {
+        version: Version::new("1.0.0").expect("a plain version"),
+        sequence: Sequence::new(1).expect("a small sequence"),
+        release: Digest::of(b"the release that machines came with"),
+    }
+}
+
+/// Plays a script to its end.
+#[must_use]
+pub fn play(script: &Script) -> Outcome {
+    play_out(script).1
+}
+
+/// The same, with the world as it was in the end: what happened, and how.
+#[must_use]
+pub fn play_out(script: &Script) -> (World, Outcome) {
+    let mut director = Director::new(script);
+    let failure = match catch_unwind(AssertUnwindSafe(|| director.play())) {
+        Ok(result) => result.err(),
+        Err(panic) => Some(told_by(panic.as_ref())),
+    };
+    let world = director.world;
+    let outcome = Outcome {
+        seed: script.seed,
+        machines: world.count(),
+        steps: world.steps,
+        virtual_ms: world.now_ms,
+        starts: world.starts,
+        trace: world.trace_hash(),
+        failure,
+    };
+    (world, outcome)
+}
+
+fn told_by(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_string()
+}
+
+impl Director {
+    /// The world at the beginning of a script.
+    fn new(script: &Script) -> Self {
+        let mut operator = Operator::new(|_| {});
+        for plan in &script.pools {
+            let policy = operator.policies.entry(plan.name.clone()).or_default();
+            policy.budget_ppm = plan.budget_ppm;
+            policy.urgent_budget_ppm = plan.budget_ppm;
+            policy.presume_lost_after_seconds = plan.presume_lost_after_ms / SECOND;
+        }
+        let pools: Vec<(&str, u32)> = script.pools.iter().map(|plan| (plan.name.as_str(), plan.machines)).collect();
+        let mut world = World::with_operator(script.seed, &pools, Some(first()), operator);
+        world.loss = script.loss_ppm;
+        world.faults = script.faults;
+        let mut acts = script.acts.clone();
+        acts.sort_by_key(|scheduled| scheduled.at_ms);
+        Self {
+            world,
+            campaign: Campaign::default(),
+            acts: acts.into(),
+            lasts_ms: script.lasts_ms,
+            progress: script.progress.clone(),
+            off: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            forgiven: 0,
+        }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        while let Some(Scheduled { at_ms, act }) = self.acts.pop_front().filter(|scheduled| scheduled.at_ms <= self.lasts_ms) {
+            self.pass_until(at_ms);
+            self.apply(&act);
+        }
+        self.pass_until(self.lasts_ms);
+        match self.progress.take() {
+            Some(terms) => {
+                self.heal();
+                self.progress(&terms)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Lets time pass; machines come back when they are due.
+    fn pass_until(&mut self, at_ms: u64) {
+        let looks = self.world.faults.power_in_effects > Ppm::ZERO || self.world.faults.power_in_steps > Ppm::ZERO;
+        while self.world.now_ms < at_ms {
+            let look = if looks { self.world.now_ms + LOOK_MS } else { at_ms };
+            let back = self.off.values().flatten().copied().min().unwrap_or(at_ms);
+            self.world.run_for(at_ms.min(look).min(back).saturating_sub(self.world.now_ms));
+            self.notice_power_losses();
+            self.bring_back();
+        }
+    }
+
+    /// Whoever lost power by itself comes back after a while.
+    fn notice_power_losses(&mut self) {
+        for index in 0..self.world.count() {
+            if self.world.machine(index).node.is_none() && !self.off.contains_key(&index) {
+                let most = match self.world.random(3) {
+                    0 => 5 * SECOND,
+                    1 => MINUTE,
+                    _ => 20 * MINUTE,
+                };
+                let back = self.world.now_ms + self.world.random(most);
+                self.off.insert(index, Some(back));
+            }
+        }
+    }
+
+    fn bring_back(&mut self) {
+        let now_ms = self.world.now_ms;
+        let due = self.off.iter().filter(|(_, at)| at.is_some_and(|at| at <= now_ms)).map(|(index, _)| *index);
+        for index in due.collect::<Vec<_>>() {
+            self.start(index);
+        }
+    }
+
+    pub(super) fn start(&mut self, index: u32) {
+        self.off.remove(&index);
+        self.world.start(index);
+    }
+
+    /// Faults stop, everybody is up and has the right time; a few days of grace are not needed.
+    fn heal(&mut self) {
+        self.campaign.heal();
+        let world = &mut self.world;
+        world.loss = Ppm::ZERO;
+        world.faults = Faults::default();
+        world.partition(|_| 0);
+        world.undeafen();
+        for index in 0..world.count() {
+            world.machine_mut(index).wall_skew = 0;
+            world.machine_mut(index).device.broken = false;
+            world.machine_mut(index).device.odd.clear();
+        }
+        for behaviour in world.behaviours.values_mut() {
+            *behaviour = Behaviour::Good;
+        }
+        for index in 0..self.world.count() {
+            self.start(index);
+        }
+        // The longest sleep drawn, and every wait of a pool that has one.
+        self.world.run_for(12 * MINUTE);
+        for index in 0..self.world.count() {
+            self.world.probe(index);
+        }
+        self.world.run_for(SECOND);
+    }
+
+    fn progress(&mut self, terms: &Terms) -> Result<(), String> {
+        // What is under way comes to its end once operators forgive what failed.
+        if let Some(release) = self.campaign.under_way() {
+            self.campaign.resume(&mut self.world, 0);
+            self.until(2 * HOUR, "L1", |world| l1_everybody(world, release))?;
+        }
+        let away: BTreeSet<u32> = (0..self.world.count()).filter(|index| index % 5 == 3).collect();
+        for index in &away {
+            self.world.stop(*index);
+        }
+        // Whoever had links to those only finds others first.
+        self.world.run_for(2 * MINUTE);
+        let Some(release) = self.campaign.publish(&mut self.world, 0, Behaviour::Good, terms, &[]) else {
+            return Err("nobody is up".to_string());
+        };
+        self.world.run_for(10 * SECOND);
+        let (id, generation) = self.campaign.newest().expect("one was published");
+        l3_heard(&self.world, &id, generation).map_err(|why| format!("L3: {why}"))?;
+        self.world.run_for(20 * MINUTE);
+        for index in &away {
+            self.world.start(*index);
+        }
+        self.until(2 * HOUR, "L2", |world| l2_returned(world, release, &away))?;
+        self.until(2 * HOUR, "L1", |world| l1_everybody(world, release))?;
+        self.until(5 * MINUTE, "L4", l4_slots)
+    }
+
+    /// Lets time pass until it holds; every five minutes operators forgive what failed, at one machine after the other.
+    fn until(&mut self, limit_ms: u64, name: &str, holds: impl Fn(&World) -> Result<(), String>) -> Result<(), String> {
+        let end = self.world.now_ms + limit_ms;
+        loop {
+            if self.world.run_until(5 * MINUTE, |world| world.now_ms.is_multiple_of(7) && holds(world).is_ok())
+                || holds(&self.world).is_ok()
+            {
+                return Ok(());
+            }
+            if self.world.now_ms >= end {
+                let why = holds(&self.world).err().unwrap_or_default();
+                return Err(format!("{name} not within {} virtual minutes of healing: {why}", limit_ms / MINUTE));
+            }
+            self.forgiven = (self.forgiven + 7) % self.world.count();
+            self.campaign.forgive(&mut self.world, self.forgiven);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a core asks for, done: the disk keeps it, the network carries it, the device does it, and power fails in between.
+
+use groundswell_core::node::effect::{Effect, Step};
+use groundswell_core::node::input::{Fault, Input, Report};
+use groundswell_core::record::status::Phase;
+use groundswell_core::text::Reason;
+
+use super::machine::Disruption;
+use super::world::{Due, World};
+
+impl World {
+    pub(super) fn run_effects(&mut self, index: u32) {
+        let Some(node) = &mut self.machine_mut(index).node else { return };
+        let mut effects = node.take_effects();
+        self.steps += 1;
+        self.trace.update(&self.now_ms.to_le_bytes());
+        self.trace.update(&index.to_le_bytes());
+        let power_fails = self.chance(self.faults.power_in_effects) && !effects.is_empty();
+        if power_fails {
+            let kept = self.random(effects.len() as u64);
+            effects.truncate(usize::try_from(kept).unwrap_or(0));
+        }
+        for effect in effects {
+            self.run_effect(index, effect);
+        }
+        if self.power_fails.remove(&index) || power_fails {
+            return self.stop(index);
+        }
+        let machine = self.machine(index);
+        let (booted, now_ms) = (machine.booted_ms, self.now_ms);
+        let Some(node) = &machine.node else { return };
+        if let Some(wakeup) = node.next_wakeup() {
+            let at = booted.saturating_add(wakeup.0).max(now_ms + 1);
+            if self.wakes.get(&index).is_none_or(|known| at < *known) {
+                self.wakes.insert(index, at);
+                self.schedule(at, index, Due::Wake);
+            }
+        }
+        self.note_words(index);
+        self.check(index);
+    }
+
+    fn run_effect(&mut self, index: u32, effect: Effect) {
+        match effect {
+            Effect::Persist { key, value } => {
+                self.trace.update(&key);
+                self.trace.update(value.as_deref().unwrap_or_default());
+                let disk = &mut self.machine_mut(index).disk;
+                match value {
+                    Some(value) => disk.insert(key, value),
+                    None => disk.remove(&key),
+                };
+            }
+            Effect::Gossip { bytes } => self.gossip(index, &bytes),
+            Effect::Answer { ticket, outcome } => match self.tickets.remove(&ticket) {
+                Some(bytes) if outcome.is_ok() => self.gossip(index, &bytes),
+                Some(_) => {}
+                None => self.answers.push(outcome),
+            },
+            Effect::Send { peer, bytes } => {
+                self.trace.update(&bytes);
+                self.frames += 1;
+                self.frame_bytes += bytes.len() as u64;
+                let Some(other) = self.linked_to(index, &peer) else { return };
+                let me = self.machine(index).id;
+                self.send(index, other, Input::Frame { peer: me, bytes });
+            }
+            Effect::Dial { peer, addresses } => self.dial(index, peer, &addresses),
+            Effect::Hangup { peer, .. } => {
+                if let Some(other) = self.linked_to(index, &peer) {
+                    self.unlink(index, other);
+                }
+            }
+            Effect::FetchRoster { digest, .. } => self.soon(index, 50, Due::Roster(digest)),
+            Effect::Device { step, .. } => self.device_step(index, &step),
+            Effect::Event(event) => {
+                let at = self.now_ms;
+                self.learn(index, &event);
+                self.events.push((at, index, event));
+            }
+        }
+    }
+
+    fn device_step(&mut self, index: u32, step: &Step) {
+        if self.power_fails.contains(&index) {
+            return;
+        }
+        if let Step::Fetch { artifact, .. } = step {
+            self.soon(index, 200, Due::Blob(artifact.sha256.into()));
+            return;
+        }
+        if let Step::Stage { install } = step
+            && self.chance(self.faults.staging)
+        {
+            let fault = if self.random(2) == 0 { Fault::DiskFull } else { Fault::Broken };
+            let report = Report::StageFailed { release: install.release, fault, reason: Reason::lossy("cannot be written") };
+            return self.later(index, vec![(500, report)]);
+        }
+        let power_fails = self.chance(self.faults.power_in_steps);
+        if power_fails {
+            self.power_fails.insert(index);
+            if self.random(2) == 0 {
+                return;
+            }
+        }
+        if let Step::Activate { install, .. } = step {
+            self.check_start(index, install);
+            self.begin(index);
+        }
+        let behaviours = self.behaviours.clone();
+        let reports = self.machine_mut(index).device.run(step, &behaviours);
+        self.check_all_devices();
+        self.later(index, reports);
+    }
+
+    /// A machine may touch its running version from now on.
+    fn begin(&mut self, index: u32) {
+        let now_ms = self.now_ms;
+        let machine = self.machine_mut(index);
+        let claim = machine.claim();
+        let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.found_down;
+        let claim = claim.map(|claim| claim.name);
+        machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim };
+        self.starts += 1;
+    }
+
+    /// Whether a machine has signed by now that it is done.
+    fn note_words(&mut self, index: u32) {
+        let machine = self.machine_mut(index);
+        if machine.disruption.since_ms.is_none() || machine.device.disrupted() {
+            return;
+        }
+        let says = machine.phase();
+        if says.is_some_and(|phase| phase != Phase::Activating) {
+            machine.disruption = Disruption::default();
+        }
+    }
+}
