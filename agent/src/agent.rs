@@ -13,7 +13,7 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::envelope::Envelope;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::documents::{Body, Kind};
-use groundswell_core::limits::ROSTER_BYTES;
+use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
 use groundswell_core::node::{Node, NodeConfig, OpenError};
@@ -234,8 +234,8 @@ fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError
     let failed = |source| AgentError::DocumentFile { path: path.to_path_buf(), source };
     let refused = |source| AgentError::Document { path: path.to_path_buf(), source };
     let size = std::fs::metadata(path).map_err(failed)?.len();
-    if usize::try_from(size).map_or(true, |size| size > ROSTER_BYTES) {
-        let detail = format!("the file has {size} bytes, at most {ROSTER_BYTES} are read");
+    if usize::try_from(size).map_or(true, |size| size > PUBLISHED_ROSTER_BYTES) {
+        let detail = format!("the file has {size} bytes, at most {PUBLISHED_ROSTER_BYTES} are read");
         return Err(refused(Rejection::new(Reason::TooLarge, "envelope", detail)));
     }
     let bytes = std::fs::read(path).map_err(failed)?;

@@ -6,6 +6,11 @@
 pub const DOCUMENT_BYTES: usize = 256 * 1024;
 /// Largest roster blob in bytes: 10,000 nodes of about 200 bytes, four times over.
 pub const ROSTER_BYTES: usize = 8 * 1024 * 1024;
+/// Largest published form of a roster in bytes: its body in base64, and its signatures.
+pub const PUBLISHED_ROSTER_BYTES: usize = ROSTER_BYTES.div_ceil(3) * 4 + 16 * 1024;
+/// Most versions between a roster and the one that it calls settled: fewer than [`ROSTERS`], so that nodes can keep the
+/// chain that rule 8 looks at beside the rosters that rollouts name.
+pub const ROSTER_CHAIN: u64 = 32;
 /// Largest signed `status` record in bytes; 10,000 of them are 20 MB on every node.
 pub const STATUS_BYTES: usize = 2 * 1024;
 /// Largest signed `grants` record in bytes.
@@ -102,7 +107,7 @@ pub const JSON_INTEGER: u64 = (1 << 53) - 1;
 pub const DORMANT_SECONDS: u64 = 7 * 86_400;
 /// Deepest nesting of a canonical JSON value; documents need 5.
 pub const JSON_DEPTH: usize = 32;
-/// Most rosters kept: those that rollouts in force name, and some before them.
+/// Most rosters kept: those that rollouts in force name, and the chain that leases need.
 pub const ROSTERS: usize = 64;
 /// Most generations of one rollout that one key alone may stack on each other. More need the threshold.
 pub const BRAKES: usize = 16;
@@ -143,6 +148,8 @@ const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame
 const _: () = assert!(LOG_TAIL_BYTES * 4 < STATUS_BYTES, "the tail never crowds out the facts");
 const _: () = assert!(PROMISES * 168 < GRANTS_BYTES, "a full warden can still sign what it promised");
 const _: () = assert!(SIGNATURES >= ROLE_KEYS);
+const _: () = assert!(2 * ROSTER_CHAIN <= ROSTERS as u64, "the chain since the settled roster fits, rivals included");
+const _: () = assert!(SIGNATURES * 256 < PUBLISHED_ROSTER_BYTES - ROSTER_BYTES.div_ceil(3) * 4, "a full roster can be signed");
 const _: () =
     assert!(SMALL_PIECE_BYTES.is_power_of_two() && MEDIUM_PIECE_BYTES.is_power_of_two() && LARGE_PIECE_BYTES.is_power_of_two());
 const _: () = assert!(BLOB_WINDOW_BYTES >= LARGE_PIECE_BYTES, "the window takes at least one piece");

@@ -12,7 +12,7 @@ use groundswell_core::documents::envelope::Envelope;
 use groundswell_core::documents::fleet::Fleet;
 use groundswell_core::documents::rejection::{Reason, Rejection};
 use groundswell_core::documents::{Body, Kind};
-use groundswell_core::limits::ROSTER_BYTES;
+use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_core::trust::local::LocalTrust;
 use groundswell_core::trust::shelf::Shelf;
 use groundswell_core::trust::signing::SecretKey;
@@ -65,7 +65,7 @@ pub(crate) fn verifier() -> SoftwareCrypto {
 /// Reads a published document of any kind from a file. Nothing about it is trusted yet.
 pub(crate) fn read_document(path: &Path) -> Result<(Envelope, Body, Vec<u8>), Failure> {
     let size = std::fs::metadata(path).map_err(|source| Failure::unreadable(path, source))?.len();
-    if usize::try_from(size).map_or(true, |size| size > ROSTER_BYTES) {
+    if usize::try_from(size).map_or(true, |size| size > PUBLISHED_ROSTER_BYTES) {
         let rejection = Rejection::new(Reason::TooLarge, "envelope", format!("{size} bytes"));
         return Err(Failure::refused(path, rejection));
     }

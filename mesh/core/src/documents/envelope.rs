@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::rejection::{Reason, Rejection};
 use super::{Kind, canonical};
 use crate::digest::Digest;
-use crate::limits::{DOCUMENT_BYTES, ROSTER_BYTES, SIGNATURES};
+use crate::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES, ROSTER_BYTES, SIGNATURES};
 use crate::trust::key::Pin;
 
 /// One signature, not verified.
@@ -45,15 +45,16 @@ impl Envelope {
     /// # Errors
     /// `too-large` beyond the limits of its kind, else `malformed`.
     pub fn parse(bytes: &[u8]) -> Result<Self, Rejection> {
-        within(bytes.len(), ROSTER_BYTES)?;
+        within(bytes.len(), PUBLISHED_ROSTER_BYTES)?;
         let wire: Wire =
             canonical::parse(bytes).map_err(|rejection| Rejection { field: envelope_field(&rejection), ..rejection })?;
-        within(bytes.len(), if wire.kind == Kind::Roster { ROSTER_BYTES } else { DOCUMENT_BYTES })?;
+        within(bytes.len(), if wire.kind == Kind::Roster { PUBLISHED_ROSTER_BYTES } else { DOCUMENT_BYTES })?;
         if wire.signatures.len() > SIGNATURES {
             let detail = format!("{} signatures, at most {SIGNATURES} are looked at", wire.signatures.len());
             return Err(Rejection::new(Reason::TooLarge, "signatures", detail));
         }
         let body = STANDARD.decode(&wire.body).map_err(|_| Rejection::malformed(wire.kind.name(), "not the base64 of a body"))?;
+        within(body.len(), ROSTER_BYTES)?;
         let signatures = wire.signatures.iter().enumerate().map(|(index, entry)| {
             let sig = STANDARD.decode(&entry.sig).ok().and_then(|bytes| bytes.try_into().ok());
             let sig = sig.ok_or_else(|| {

@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::rejection::Rejection;
+use super::rejection::{Reason, Rejection};
 use super::rollout::Window;
 use super::rule::{ascending, at_most, integer, listed_keys, positive};
 use super::tag::{RosterType, Spec1};
 use crate::digest::Digest;
-use crate::limits::{ADDRESS_BYTES, MEET, NODES};
+use crate::limits::{ADDRESS_BYTES, MEET, NODES, ROSTER_CHAIN};
 use crate::node_id::NodeId;
 use crate::number::Ppm;
 use crate::text::Pool;
@@ -141,8 +141,13 @@ impl Roster {
             return Err(Rejection::malformed("previous", "none in version 1; later the version before, or both of two rivals"));
         }
         ascending(&self.previous, "previous")?;
-        if self.settled > self.version {
-            return Err(Rejection::malformed("settled", format!("must not lie above version {}", self.version)));
+        // A roster that nobody can have declared yet settles nothing.
+        if self.settled >= self.version && self.version > 1 || self.settled > 1 && self.version == 1 {
+            return Err(Rejection::malformed("settled", format!("must lie below version {}", self.version)));
+        }
+        if self.version.saturating_sub(self.settled) > ROSTER_CHAIN {
+            let detail = format!("lies more than {ROSTER_CHAIN} versions below {}: retire wardens that are off", self.version);
+            return Err(Rejection::new(Reason::TooLarge, "settled", detail));
         }
         listed_keys(&self.keys)?;
         at_most(self.pools.len(), NODES, "pools")?;

@@ -120,7 +120,7 @@ fn given_back(promise: &Promise, stamp: Stamp, status: &Status) -> bool {
 }
 
 /// Whether a claim in a section still stands: no phase and no verdict shows its end.
-fn stands(section: &Section, claim: &Claim) -> bool {
+pub(crate) fn stands(section: &Section, claim: &Claim) -> bool {
     let over = match section.phase {
         Phase::Confirmed | Phase::Soaked | Phase::RolledBack | Phase::Failed | Phase::Skipped => true,
         Phase::Idle | Phase::Waiting | Phase::Fetching | Phase::Staged | Phase::Claiming | Phase::Activating => false,

@@ -1,120 +1,200 @@
-//! Which roster governs leases: the one that wardens have declared (rule 8, as far as it is built).
+//! Which roster governs leases at a warden: the newest one that it has declared (rule 8).
 //!
-//! Until declarations can move on, a warden declares the first roster that it needs and no newer one: a typed hold.
-//! A roster that has forerunners opens only pools that none of them listed: for the others old promises may stand.
-//! State and records have their final form: a warden names the one roster that it has declared, a promise its own.
+//! A warden declares only a roster whose chain of forerunners contains the one that it has declared, and of rival rosters
+//! (two bodies of one version) none newly. Under a roster it then grants a slot when [`super::handover`] says so.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::digest::Digest;
+use crate::documents::roster::Roster;
 use crate::lease::budget::{PoolMap, Slot};
 use crate::lease::sight::Sight;
 use crate::node_id::NodeId;
 use crate::text::Pool;
 
-/// Every roster that is here with all its certificates.
+/// Every roster that is here, those that lack certificates included.
 #[derive(Clone, Debug, Default)]
 pub struct Rosters<'a> {
-    maps: Vec<&'a PoolMap>,
+    /// By version, then digest.
+    known: Vec<Known<'a>>,
 }
 
-/// Why a warden declares nothing now.
+#[derive(Clone, Copy, Debug)]
+struct Known<'a> {
+    roster: Digest,
+    version: u64,
+    previous: &'a [Digest],
+    settled: u64,
+    /// `None` while certificates are missing.
+    map: Option<&'a PoolMap>,
+}
+
+/// What lies before a roster on its chain, as far as it is known here.
+#[derive(Clone, Debug, Default)]
+pub struct Forerunners {
+    /// Those that are here.
+    pub known: BTreeSet<Digest>,
+    /// Those that are named and not here, with their versions: what lies before them cannot be told.
+    pub missing: BTreeMap<Digest, u64>,
+}
+
+/// Why a warden declares no newer roster now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RosterHold {
     /// No roster is here with all its certificates.
     #[error("no roster is known here with all its certificates")]
     Missing,
-    /// Two rosters have the highest version.
+    /// Two rosters have this version.
     #[error("two rosters have version {version}: cut a newer one that names both")]
     Rivals {
         /// Their version.
         version: u64,
     },
-    /// A newer roster is here than the one that is declared.
-    #[error("roster {newest} waits: leases go on under roster {declared} (roster-change)")]
-    Change {
+    /// The newer roster names certificates that are not here yet.
+    #[error("roster {newest} waits for certificates that it names (roster-change)")]
+    Certificates {
+        /// Version of the newer roster.
+        newest: u64,
+    },
+    /// Rosters between the declared one and the newer one are not here yet.
+    #[error("roster {newest} waits for roster {missing}, which lies before it (roster-change)")]
+    Gap {
+        /// Version of the newer roster.
+        newest: u64,
+        /// The highest version that is missing.
+        missing: u64,
+    },
+    /// The newer roster's chain does not contain the declared one.
+    #[error(
+        "roster {newest} does not follow roster {declared}, which this node has declared: cut one that names both, \
+         or give the node a new identity (roster-change)"
+    )]
+    OffChain {
         /// Version of the roster declared; 0 when it is not here.
         declared: u64,
-        /// Version of the newest roster.
+        /// Version of the newer roster.
         newest: u64,
     },
 }
 
 impl<'a> Rosters<'a> {
-    /// Orders the rosters by version.
+    /// Rosters that are here with all their certificates.
     #[must_use]
     pub fn new(maps: impl IntoIterator<Item = &'a PoolMap>) -> Self {
-        let mut maps: Vec<&PoolMap> = maps.into_iter().collect();
-        maps.sort_by_key(|map| (map.version(), map.roster()));
-        Self { maps }
+        let known = maps.into_iter().map(|map| Known {
+            roster: map.roster(),
+            version: map.version(),
+            previous: map.previous(),
+            settled: map.settled(),
+            map: Some(map),
+        });
+        Self::ordered(known.collect())
     }
 
-    /// The roster with this body digest.
+    /// All rosters by their bodies, each with what leases read of it once its certificates are here.
+    #[must_use]
+    pub fn of(rosters: impl IntoIterator<Item = (Digest, &'a Roster, Option<&'a PoolMap>)>) -> Self {
+        let known = rosters.into_iter().map(|(roster, body, map)| Known {
+            roster,
+            version: body.version,
+            previous: &body.previous,
+            settled: body.settled,
+            map,
+        });
+        Self::ordered(known.collect())
+    }
+
+    fn ordered(mut known: Vec<Known<'a>>) -> Self {
+        known.sort_by_key(|one| (one.version, one.roster));
+        Self { known }
+    }
+
+    fn find(&self, roster: &Digest) -> Option<&Known<'a>> {
+        self.known.iter().find(|one| one.roster == *roster)
+    }
+
+    /// The roster with this body digest, if it is here with all its certificates.
     #[must_use]
     pub fn get(&self, roster: &Digest) -> Option<&'a PoolMap> {
-        self.maps.iter().copied().find(|map| map.roster() == *roster)
+        self.find(roster)?.map
     }
 
-    /// The roster with the highest version.
-    ///
-    /// # Errors
-    /// When none is here, or two have that version.
-    pub fn newest(&self) -> Result<&'a PoolMap, RosterHold> {
-        let newest = *self.maps.last().ok_or(RosterHold::Missing)?;
-        let version = newest.version();
-        let rivals = self.maps.iter().filter(|map| map.version() == version).count() > 1;
-        if rivals { Err(RosterHold::Rivals { version }) } else { Ok(newest) }
+    /// The version of a roster whose body is here.
+    #[must_use]
+    pub fn version(&self, roster: &Digest) -> Option<u64> {
+        self.find(roster).map(|one| one.version)
+    }
+
+    /// Those that are here with all their certificates, oldest first.
+    pub fn maps(&self) -> impl DoubleEndedIterator<Item = &'a PoolMap> + '_ {
+        self.known.iter().filter_map(|one| one.map)
+    }
+
+    /// Everything before `roster`. A link counts only to the version just below, for versions are dense.
+    #[must_use]
+    pub fn before(&self, roster: &Digest) -> Forerunners {
+        let mut before = Forerunners::default();
+        let mut open: Vec<&Known<'a>> = self.find(roster).into_iter().collect();
+        while let Some(one) = open.pop() {
+            let below = one.version.saturating_sub(1);
+            for previous in one.previous {
+                match self.find(previous).filter(|found| found.version == below) {
+                    Some(found) if before.known.insert(*previous) => open.push(found),
+                    Some(_) => {}
+                    None => {
+                        before.missing.insert(*previous, below);
+                    }
+                }
+            }
+        }
+        before
     }
 
     /// What the warden `me`, which has declared `declared`, does next: `Ok(Some)` declares, `Ok(None)` changes nothing.
     ///
-    /// A node that has declared nothing declares the newest roster that lists it and opens its pool.
+    /// A node that has declared nothing declares the newest roster that lists it: it has promised nothing under any.
+    /// One that has declared goes on even when the newer roster does not list it, for its old slots wait for its word.
     ///
     /// # Errors
-    /// Why it declares nothing although the newest roster lists it and is not the one it has declared.
+    /// Why it declares nothing although a newer roster is here.
     pub fn declaration(&self, me: &NodeId, declared: Option<Digest>) -> Result<Option<Digest>, RosterHold> {
-        let newest = self.newest()?;
-        if declared == Some(newest.roster()) {
-            return Ok(None);
+        if self.maps().next().is_none() {
+            return Err(RosterHold::Missing);
         }
-        let change = |declared: u64| RosterHold::Change { declared, newest: newest.version() };
-        if let Some(declared) = declared {
-            return Err(change(self.get(&declared).map_or(0, PoolMap::version)));
+        let now = declared.and_then(|declared| self.find(&declared)).map_or(0, |one| one.version);
+        let mut hold = Ok(None);
+        for newer in self.known.iter().rev().take_while(|one| one.version > now) {
+            match self.may_declare(me, newer, declared) {
+                Ok(true) => return Ok(Some(newer.roster)),
+                Ok(false) => {}
+                Err(why) => hold = hold.and(Err(why)),
+            }
         }
-        let Some(pool) = newest.pool_of(me) else { return Ok(None) };
-        if self.opens(newest, pool) {
-            return Ok(Some(newest.roster()));
-        }
-        let first = |map: &&&PoolMap| {
-            let alone = self.maps.iter().filter(|other| other.version() == map.version()).count() == 1;
-            alone && map.pool_of(me).is_some_and(|pool| self.opens(map, pool))
-        };
-        self.maps.iter().rev().find(first).map(|map| Some(map.roster())).ok_or_else(|| change(0))
+        hold
     }
 
-    /// Whether slots of `pool` may be granted under `map`: no older roster can still have promises for them.
-    #[must_use]
-    pub fn opens(&self, map: &PoolMap, pool: &Pool) -> bool {
-        let mut version = map.version();
-        let mut older: Vec<Digest> = map.previous().to_vec();
-        while !older.is_empty() {
-            // Numbering is dense, so this is the forerunners' version even when they are not here.
-            version = version.saturating_sub(1);
-            if version < map.settled() {
-                return true;
-            }
-            let mut before = Vec::new();
-            for roster in older {
-                match self.get(&roster) {
-                    Some(forerunner) if forerunner.pool(pool).is_none() => before.extend_from_slice(forerunner.previous()),
-                    Some(_) | None => return false,
-                }
-            }
-            before.sort_unstable();
-            before.dedup();
-            older = before;
+    fn may_declare(&self, me: &NodeId, newer: &Known<'a>, declared: Option<Digest>) -> Result<bool, RosterHold> {
+        let newest = newer.version;
+        if self.known.iter().filter(|one| one.version == newest).count() > 1 {
+            return Err(RosterHold::Rivals { version: newest });
         }
-        true
+        let map = newer.map.ok_or(RosterHold::Certificates { newest })?;
+        let Some(declared) = declared else { return Ok(map.pool_of(me).is_some()) };
+        let before = self.before(&newer.roster);
+        if before.known.contains(&declared) || before.missing.contains_key(&declared) {
+            return Ok(true);
+        }
+        let mine = self.find(&declared).map(|one| one.version);
+        // Older than what is settled: nobody keeps what lies between, and nothing under it can stand or come to stand.
+        if mine.is_some_and(|mine| mine < newer.settled) {
+            return Ok(true);
+        }
+        let above = |missing: &u64| mine.is_none_or(|mine| *missing > mine);
+        match before.missing.into_values().filter(above).max() {
+            Some(missing) => Err(RosterHold::Gap { newest, missing }),
+            None => Err(RosterHold::OffChain { declared: mine.unwrap_or(0), newest }),
+        }
     }
 
     /// The roster to claim under: the newest one that a quorum of the wardens of the pool's first slot has declared,
@@ -131,7 +211,7 @@ impl<'a> Rosters<'a> {
             })
         };
         let own = || declared.and_then(|declared| self.get(&declared)).filter(|map| map.pool(pool).is_some());
-        self.maps.iter().rev().copied().find(|map| self.opens(map, pool) && governs(map)).or_else(own)
+        self.maps().rev().find(|map| governs(map)).or_else(own)
     }
 }
 
@@ -141,34 +221,6 @@ mod tests {
 
     use super::*;
     use crate::lease::budget::Seat;
-    use crate::lease::sight::Gone;
-    use crate::record::grants::Grants;
-    use crate::record::status::Status;
-    use crate::record::{ClaimName, Stamp};
-
-    #[derive(Default)]
-    struct Declared(BTreeMap<NodeId, Grants>);
-
-    impl Sight for Declared {
-        fn status(&self, _: &NodeId) -> Option<(Stamp, &Status)> {
-            None
-        }
-        fn grants(&self, node: &NodeId) -> Option<&Grants> {
-            self.0.get(node)
-        }
-        fn is_convicted(&self, _: &NodeId) -> bool {
-            false
-        }
-        fn gone(&self, _: &NodeId) -> Option<Gone> {
-            None
-        }
-        fn written_off(&self, _: &NodeId) -> Option<ClaimName> {
-            None
-        }
-        fn unheard_ms(&self, _: &NodeId) -> Option<u64> {
-            None
-        }
-    }
 
     fn digest(number: u8) -> Digest {
         Digest([number; 32])
@@ -190,70 +242,55 @@ mod tests {
         PoolMap::new(digest(roster), version, &previous, settled, &BTreeMap::new(), seats)
     }
 
-    #[test]
-    fn a_warden_declares_its_first_roster_and_holds_against_a_newer_one() {
-        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
-        let both = Rosters::new([&v2, &v1]);
-        assert_eq!(Rosters::default().declaration(&node(1), None), Err(RosterHold::Missing));
-        assert_eq!(Rosters::new([&v1]).declaration(&node(1), None), Ok(Some(digest(1))));
-        assert_eq!(Rosters::new([&v1]).declaration(&node(1), Some(digest(1))), Ok(None));
-        let change = Err(RosterHold::Change { declared: 1, newest: 2 });
-        assert_eq!(both.declaration(&node(1), Some(digest(1))), change, "roster-change");
-        let unknown = Err(RosterHold::Change { declared: 0, newest: 1 });
-        assert_eq!(Rosters::new([&v1]).declaration(&node(1), Some(digest(7))), unknown);
+    fn next(rosters: &[&PoolMap], me: u8, declared: Option<u8>) -> Result<Option<Digest>, RosterHold> {
+        Rosters::new(rosters.iter().copied()).declaration(&node(me), declared.map(digest))
     }
 
     #[test]
-    fn a_warden_that_comes_late_declares_the_roster_under_which_its_pool_began() {
-        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
-        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(2), None), Ok(Some(digest(1))));
-        // Without the forerunner nobody can know what was promised under it.
-        let change = Err(RosterHold::Change { declared: 0, newest: 2 });
-        assert_eq!(Rosters::new([&v2]).declaration(&node(2), None), change);
-        // The pool core began with version 2.
-        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(9), None), Ok(Some(digest(2))));
-        assert_eq!(Rosters::new([&v1, &v2]).declaration(&node(200), None), Ok(None), "not listed: no warden");
+    fn a_warden_declares_the_newest_roster_that_follows_its_own() {
+        let (v1, v2, v3) = (map(1, 1, &[], 1, &[]), map(2, 2, &[1], 1, &[9]), map(3, 3, &[2], 1, &[9]));
+        assert_eq!(next(&[], 1, None), Err(RosterHold::Missing));
+        assert_eq!(next(&[&v1], 1, None), Ok(Some(digest(1))));
+        assert_eq!(next(&[&v1], 1, Some(1)), Ok(None));
+        assert_eq!(next(&[&v1, &v2], 1, Some(1)), Ok(Some(digest(2))));
+        assert_eq!(next(&[&v1, &v2, &v3], 1, Some(1)), Ok(Some(digest(3))), "over one that it never saw govern");
+        assert_eq!(next(&[&v1, &v2, &v3], 1, Some(3)), Ok(None), "and never goes back");
+    }
+
+    #[test]
+    fn a_node_that_declared_nothing_declares_the_newest_that_lists_it_and_one_that_left_goes_on() {
+        let (v1, v2, v3) = (map(1, 1, &[], 1, &[9]), map(2, 2, &[1], 1, &[9]), map(3, 3, &[2], 1, &[]));
+        assert_eq!(next(&[&v1, &v2, &v3], 9, None), Ok(Some(digest(2))));
+        assert_eq!(next(&[&v1, &v2, &v3], 200, None), Ok(None), "never listed: no warden");
+        assert_eq!(next(&[&v1, &v2, &v3], 9, Some(2)), Ok(Some(digest(3))), "its old slots wait for its word");
     }
 
     #[test]
     fn d4_of_rival_rosters_none_is_newly_declared() {
-        let (a, b) = (map(1, 1, &[], 0, &[]), map(2, 1, &[], 0, &[9]));
-        assert_eq!(Rosters::new([&a, &b]).declaration(&node(1), None), Err(RosterHold::Rivals { version: 1 }));
-        let v2 = map(3, 2, &[1, 2], 0, &[9]);
-        let all = Rosters::new([&a, &b, &v2]);
-        assert_eq!(all.declaration(&node(1), None), Err(RosterHold::Change { declared: 0, newest: 2 }));
+        let (v1, a, b) = (map(1, 1, &[], 1, &[]), map(2, 2, &[1], 1, &[]), map(3, 2, &[1], 1, &[9]));
+        let rivals = Err(RosterHold::Rivals { version: 2 });
+        assert_eq!(next(&[&v1, &a, &b], 1, Some(1)), rivals);
+        assert_eq!(next(&[&v1, &a, &b], 1, Some(2)), Ok(None), "what it declared before goes on to govern");
+        assert_eq!(next(&[&v1, &a, &b], 1, None), Ok(Some(digest(1))), "who declared nothing falls back on what has no rival");
+        let both = map(4, 3, &[2, 3], 1, &[9]);
+        for declared in [1, 2, 3] {
+            assert_eq!(next(&[&v1, &a, &b, &both], 1, Some(declared)), Ok(Some(digest(4))));
+        }
+        let one = map(5, 3, &[2], 1, &[9]);
+        let off = Err(RosterHold::OffChain { declared: 2, newest: 3 });
+        assert_eq!(next(&[&v1, &a, &b, &one], 1, Some(3)), off, "the rival that nothing names");
     }
 
     #[test]
-    fn a_pool_opens_under_a_roster_only_where_no_forerunner_listed_it() {
-        let (v1, v2, v3) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[]), map(3, 3, &[2], 0, &[9]));
-        let all = Rosters::new([&v1, &v2, &v3]);
-        assert!(all.opens(&v1, &pool("edge")));
-        assert!(!all.opens(&v3, &pool("edge")));
-        assert!(all.opens(&v3, &pool("core")));
-        assert!(!Rosters::new([&v2, &v3]).opens(&v3, &pool("core")), "version 1 is not here");
-        let settled = map(3, 3, &[2], 2, &[9]);
-        assert!(Rosters::new([&v2, &settled]).opens(&settled, &pool("core")), "what is before version 2 is settled");
-        let settled = map(3, 3, &[2], 3, &[9]);
-        assert!(Rosters::new([&settled]).opens(&settled, &pool("edge")));
-    }
-
-    #[test]
-    fn a_holder_claims_under_the_roster_that_the_wardens_declared() {
-        let (v1, v2) = (map(1, 1, &[], 0, &[]), map(2, 2, &[1], 0, &[9]));
-        let all = Rosters::new([&v1, &v2]);
-        let under = |sight: &Declared, own| all.to_claim_under(&pool("edge"), own, sight).map(PoolMap::roster);
-        let mut sight = Declared::default();
-        assert_eq!(under(&sight, None), None);
-        assert_eq!(under(&sight, Some(digest(1))), Some(digest(1)), "its own, while others have said nothing");
-        for number in 1..=3 {
-            sight.0.insert(node(number), Grants { declared: Some(digest(1)), promises: Vec::new() });
-        }
-        assert_eq!(under(&sight, None), Some(digest(1)), "a node that only the newer roster lists");
-        // Even a quorum that declares a roster which cannot open the pool yet does not move a holder.
-        for number in 1..=4 {
-            sight.0.insert(node(number), Grants { declared: Some(digest(2)), promises: Vec::new() });
-        }
-        assert_eq!(under(&sight, Some(digest(1))), Some(digest(1)));
+    fn a_gap_in_the_chain_is_waited_for_unless_what_lies_below_is_settled() {
+        let (v1, v3) = (map(1, 1, &[], 1, &[]), map(3, 3, &[2], 1, &[]));
+        assert_eq!(next(&[&v1, &v3], 1, Some(1)), Err(RosterHold::Gap { newest: 3, missing: 2 }));
+        assert_eq!(next(&[&v3], 1, Some(7)), Err(RosterHold::Gap { newest: 3, missing: 2 }), "its own is not here either");
+        assert_eq!(next(&[&v3], 1, Some(2)), Ok(Some(digest(3))), "named on the chain, though not here");
+        let settled = map(3, 3, &[2], 2, &[]);
+        assert_eq!(next(&[&v1, &settled], 1, Some(1)), Ok(Some(digest(3))));
+        let misnumbered = map(4, 4, &[1], 1, &[]);
+        assert_eq!(next(&[&v1, &misnumbered], 1, Some(1)), Ok(Some(digest(4))), "it names it all the same");
+        assert!(Rosters::new([&v1, &misnumbered]).before(&digest(4)).known.is_empty(), "but what lies before is not known");
     }
 }

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::node_id::NodeId;
-use crate::record::grants::Grants;
+use crate::record::grants::{Grants, Promise};
 use crate::record::status::Status;
 use crate::record::{ClaimName, Stamp};
 
@@ -15,10 +15,14 @@ pub trait Sight {
     fn status(&self, node: &NodeId) -> Option<(Stamp, &Status)>;
     /// The newest grants of a node. Of a convict: what it listed when last it was believed.
     fn grants(&self, node: &NodeId) -> Option<&Grants>;
+    /// Every promise that a node lists, those of both records that convict it included: what it listed is still honoured.
+    fn promises<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Promise> + 'a;
     /// Whether the node signed two records under one stamp.
     fn is_convicted(&self, node: &NodeId) -> bool;
     /// Whether documents say that the node is gone for good.
     fn gone(&self, node: &NodeId) -> Option<Gone>;
+    /// This observer's up time since it knows that the node is gone, in milliseconds; `None`: it is not, as far as it knows.
+    fn gone_for_ms(&self, node: &NodeId) -> Option<u64>;
     /// The highest claim of the node that is named in `forgiven` of any valid rollout or `writtenOff` of any roster.
     /// Entries with a null claim do not count here: they end no grant.
     fn written_off(&self, node: &NodeId) -> Option<ClaimName>;

@@ -56,7 +56,9 @@ pub enum Withdraw {
     WrittenOff,
     /// Too many wardens have granted the slot to others: try another after a pause (rule 6).
     LostVote,
-    /// The wardens have moved to another roster, or the slot has no wardens.
+    /// The wardens have declared a newer roster and grant nothing more under the claim's: claim anew under that one.
+    RosterMoved,
+    /// The slot has no wardens under the claim's roster.
     NoWardens,
 }
 
@@ -69,6 +71,7 @@ impl fmt::Display for Withdraw {
             Self::OlderGeneration => f.write_str("a newer generation runs: claims again under it"),
             Self::WrittenOff => f.write_str("the claim was written off"),
             Self::LostVote => f.write_str("the wardens chose others: tries another slot"),
+            Self::RosterMoved => f.write_str("the wardens have declared a newer roster: claims again under it"),
             Self::NoWardens => f.write_str("the slot has no wardens under the roster that governs"),
         }
     }
@@ -95,6 +98,8 @@ pub struct StartFacts<'a> {
     pub stopped: bool,
     /// Whether a newer generation of the claim's rollout is running.
     pub older_generation: bool,
+    /// Whether this node would claim under another roster by now.
+    pub roster_moved: bool,
     /// The slot's wardens under the claim's roster; `None` when there is no such slot.
     pub wardens: Option<&'a Wardens>,
     /// Whether this node has synced with enough of them since its start.
@@ -180,6 +185,9 @@ pub fn may_start(claim: &SeenClaim, facts: &StartFacts<'_>, sight: &impl Sight) 
     let (have, need) = (votes.granted.len(), wardens.quorum);
     if have >= need && facts.synced.is_ok() {
         return Start::Yes;
+    }
+    if have < need && facts.roster_moved {
+        return Start::Withdraw(Withdraw::RosterMoved);
     }
     if have + votes.missing.len() < need {
         return Start::Withdraw(Withdraw::LostVote);

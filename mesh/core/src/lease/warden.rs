@@ -1,7 +1,8 @@
-//! This node as a warden (rules 2, 4, 5, 7): what it has promised, whom it grants a slot, when a promise ends.
+//! This node as a warden (rules 2, 4, 5, 7, 8): what it has promised, whom it grants a slot, when a promise ends.
 //!
 //! Its state is durable: whenever [`Warden::consider`] decided anything, the caller persists [`Warden::to_bytes`] and
-//! only then publishes [`Warden::record`]. It never looks at a wall clock. Which roster governs: [`super::governing`].
+//! only then publishes [`Warden::record`]. It never looks at a wall clock. Which roster it declares:
+//! [`super::governing`]; when that lets a slot be granted: [`super::handover`].
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -14,6 +15,7 @@ use crate::lease::amnesia::Amnesia;
 use crate::lease::budget::{PoolMap, Slot};
 use crate::lease::claim::{End, SeenClaim, end_of};
 use crate::lease::governing::{RosterHold, Rosters};
+use crate::lease::handover::{Handover, Reader, Waiting};
 use crate::lease::sight::Sight;
 use crate::lease::synced::{Synced, Syncing};
 use crate::limits::PROMISES;
@@ -59,6 +61,9 @@ pub struct Candidate {
     pub eligible: Result<Urgency, Refusal>,
 }
 
+/// A look at a slot that waits for older rosters is taken again after this much up time: what it waits for may be silence.
+const LOOK_AGAIN_MS: u64 = 60_000;
+
 /// Which slots a claim may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
@@ -83,15 +88,15 @@ pub enum Refusal {
     OutOfScope,
     /// The document that the claim names is not here.
     UnknownPurpose,
-    /// The rollout exceeds the guard rails that root signed.
+    /// The rollout exceeds the guard rails that root signed, or takes too long for the claim's roster.
     Limits,
     /// The claimant has no valid certificate, or its claim is for another pool than its certificate's.
     NotMember,
 
     /// No roster is declared here, or the claim names another one.
     Roster,
-    /// Older rosters listed this pool, and promises under them may stand (rule 8).
-    RosterChange,
+    /// Promises under older rosters may stand (rule 8).
+    RosterChange(Waiting),
     /// This node is not a warden of that slot, or the pool has no such slot for this claim.
     NotWarden,
     /// The claimant is convicted.
@@ -124,10 +129,10 @@ impl fmt::Display for Refusal {
             Self::OlderGeneration => f.write_str("the claim names an older generation"),
             Self::OutOfScope => f.write_str("the claimant is out of scope"),
             Self::UnknownPurpose => f.write_str("the document that the claim names is not here"),
-            Self::Limits => f.write_str("the rollout exceeds the fleet document's limits"),
+            Self::Limits => f.write_str("the rollout exceeds the limits of the fleet document or of the claim's roster"),
             Self::NotMember => f.write_str("the claimant has no valid certificate for that pool"),
             Self::Roster => f.write_str("the claim names another roster than the one declared here"),
-            Self::RosterChange => f.write_str("promises under older rosters may stand (roster-change)"),
+            Self::RosterChange(waiting) => write!(f, "{waiting} (roster-change)"),
             Self::NotWarden => f.write_str("not a warden of that slot"),
             Self::Convicted => f.write_str("the claimant is convicted of equivocation"),
             Self::WrittenOff => f.write_str("the claim was written off"),
@@ -178,6 +183,16 @@ pub struct Facts<'a, S> {
     pub up_ms: u64,
 }
 
+impl<'a, S> Facts<'a, S> {
+    /// This warden as a reader of others' words, with its own.
+    fn reader<'b>(&self, own: &'b Grants) -> Reader<'b, S>
+    where
+        'a: 'b,
+    {
+        Reader { me: self.me, own, rosters: self.rosters, sight: self.sight, synced: self.synced }
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Considered {
@@ -220,10 +235,17 @@ impl Warden {
     }
 
     /// The public form. During amnesia it declares nothing (rule 7).
+    ///
+    /// A set-back store that took back what it had listed may hold more promises than a record does, until some have
+    /// ended. Then it lists whole slots, as many as fit: a slot that is left out is granted to nobody by this record.
     #[must_use]
     pub fn record(&self) -> Grants {
         let declared = if self.amnesia.is_some() { None } else { self.declared };
-        Grants { declared, promises: self.promises.iter().cloned().collect() }
+        let mut promises: Vec<Promise> = self.promises.iter().take(PROMISES).cloned().collect();
+        if let Some(cut) = self.promises.iter().nth(PROMISES) {
+            promises.retain(|promise| (&promise.pool, promise.slot) != (&cut.pool, cut.slot));
+        }
+        Grants { declared, promises }
     }
 
     /// The roster that it has declared.
@@ -272,8 +294,8 @@ impl Warden {
     pub fn consider<S: Sight>(&mut self, facts: &Facts<'_, S>) -> Considered {
         let mut considered = Considered::default();
         self.end(facts, &mut considered);
-        self.declare(facts, &mut considered);
         self.remember(facts, &mut considered);
+        self.declare(facts, &mut considered);
         self.grant(facts, &mut considered);
         considered
     }
@@ -284,10 +306,12 @@ impl Warden {
 
     fn end<S: Sight>(&mut self, facts: &Facts<'_, S>, considered: &mut Considered) {
         let governing = self.governing(facts);
+        let own = Grants::default();
+        let reader = facts.reader(&own);
         let mut ended = Vec::new();
         for promise in &self.promises {
             let why = end_of(promise, facts.sight).or_else(|| {
-                let left = lost_in_ms(promise, governing, facts)?;
+                let left = reader.lost_in_ms(promise, governing)?;
                 if left > 0 {
                     considered.look_again(left);
                 }
@@ -304,30 +328,42 @@ impl Warden {
     }
 
     fn declare<S: Sight>(&mut self, facts: &Facts<'_, S>, considered: &mut Considered) {
-        match facts.rosters.declaration(&facts.me, self.declared) {
-            Ok(Some(roster)) => {
-                self.declared = Some(roster);
-                considered.decisions.push(Decision::Declare(roster));
-            }
-            Ok(None) => {}
-            Err(hold) => considered.roster_hold = Some(hold),
+        // Its declarations do not count yet, and what it declared in its former life may still come back (rule 7).
+        if self.amnesia.is_some() {
+            return;
         }
+        let before = self.declared;
+        // Whoever is no longer listed declares the last roster that listed it, and from there goes on.
+        considered.roster_hold = loop {
+            match facts.rosters.declaration(&facts.me, self.declared) {
+                Ok(Some(roster)) => self.declared = Some(roster),
+                Ok(None) => break None,
+                Err(hold) => break Some(hold),
+            }
+        };
+        let declared = self.declared.filter(|_| self.declared != before);
+        considered.decisions.extend(declared.map(Decision::Declare));
     }
 
-    /// After amnesia every unreleased claim on its slots counts as granted by it.
+    /// After amnesia every unreleased claim on its slots counts as granted by it: its slots under any roster, for its
+    /// former life may have promised them under each (case D34).
     fn remember<S: Sight>(&mut self, facts: &Facts<'_, S>, considered: &mut Considered) {
         let Some(amnesia) = self.amnesia else { return };
         if let Some(left) = amnesia.left_ms(facts.up_ms) {
             return considered.look_again(left);
         }
-        let Some(map) = self.governing(facts) else { return };
-        let mine = |claim: &SeenClaim| map.wardens(&claim.slot).is_some_and(|wardens| wardens.contains(&facts.me));
+        let Some(map) = self.governing(facts).or_else(|| facts.rosters.maps().next_back()) else { return };
+        let wards = |map: &PoolMap, slot: &Slot| map.wardens(slot).is_some_and(|wardens| wardens.contains(&facts.me));
+        // Under a roster that is not here it may have been one.
+        let mine = |claim: &SeenClaim| {
+            facts.rosters.get(&claim.roster).is_none() || facts.rosters.maps().any(|map| wards(map, &claim.slot))
+        };
         let seen = facts.claims.iter().map(|candidate| &candidate.claim).filter(|claim| mine(claim));
         let unreleased = seen.map(SeenClaim::promise).filter(|promise| end_of(promise, facts.sight).is_none());
         let adopted: Vec<Promise> = unreleased.filter(|promise| !self.promises.contains(promise)).collect();
         // Too many to list, or too early to see them all: stay out a little longer rather than forget one.
         if self.promises.len() + adopted.len() > PROMISES || !synced_everywhere(map, facts) {
-            return considered.look_again(60_000);
+            return considered.look_again(LOOK_AGAIN_MS);
         }
         self.amnesia = None;
         considered.decisions.extend(adopted.iter().cloned().map(Decision::Adopt));
@@ -340,9 +376,11 @@ impl Warden {
         // Whoever is disrupted already, then the wave's order; the rest only makes it one order.
         order.sort_by_key(|candidate| (&candidate.claim.slot, !candidate.claim.active, candidate.place, candidate.claim.holder));
         let mut granted: BTreeSet<&Slot> = BTreeSet::new();
+        let own = self.record();
+        let governing = self.governing(facts).map(|map| (map, Handover::to(map, facts.reader(&own))));
         for candidate in order {
             let claim = &candidate.claim;
-            match self.judge(candidate, facts) {
+            match self.judge(candidate, facts, governing.as_ref()) {
                 Ok(Standing::Granted) => {}
                 Ok(Standing::Open) => {
                     let promise = claim.promise();
@@ -354,25 +392,33 @@ impl Warden {
                 Err(Refusal::Promised) if granted.contains(&claim.slot) => {
                     considered.refusals.push((claim.clone(), Refusal::Outranked));
                 }
-                Err(refusal) => considered.refusals.push((claim.clone(), refusal)),
+                Err(refusal) => {
+                    if matches!(refusal, Refusal::RosterChange(_)) {
+                        considered.look_again(LOOK_AGAIN_MS);
+                    }
+                    considered.refusals.push((claim.clone(), refusal));
+                }
             }
         }
     }
 
-    fn judge<S: Sight>(&self, candidate: &Candidate, facts: &Facts<'_, S>) -> Result<Standing, Refusal> {
+    fn judge<S: Sight>(
+        &self,
+        candidate: &Candidate,
+        facts: &Facts<'_, S>,
+        governing: Option<&(&PoolMap, Handover<'_, S>)>,
+    ) -> Result<Standing, Refusal> {
         let claim = &candidate.claim;
         let promise = claim.promise();
         if self.promises.contains(&promise) {
             return Ok(Standing::Granted);
         }
-        let map = self.governing(facts).ok_or(Refusal::Roster)?;
+        let amnesia = self.amnesia_left_ms(facts.up_ms).map(|left_ms| Refusal::Amnesia { left_ms });
+        let (map, handover) = governing.ok_or(amnesia.unwrap_or(Refusal::Roster))?;
         let wardens = map.wardens(&claim.slot).filter(|wardens| wardens.contains(&facts.me)).ok_or(Refusal::NotWarden)?;
         let seats = map.pool(&claim.slot.pool).ok_or(Refusal::NotWarden)?;
         if claim.roster != map.roster() {
             return Err(Refusal::Roster);
-        }
-        if !facts.rosters.opens(map, &claim.slot.pool) {
-            return Err(Refusal::RosterChange);
         }
         let urgency = candidate.eligible?;
         if claim.slot.number >= seats.slots(urgency == Urgency::Urgent) {
@@ -393,8 +439,8 @@ impl Warden {
         if claim.holder != facts.me && unheard.is_some_and(dead) {
             return Err(Refusal::Stale);
         }
-        if let Some(left_ms) = self.amnesia_left_ms(facts.up_ms) {
-            return Err(Refusal::Amnesia { left_ms });
+        if let Some(amnesia) = amnesia {
+            return Err(amnesia);
         }
         facts.synced.enough(&facts.me, wardens).map_err(Refusal::Syncing)?;
         if self.promises.iter().any(|held| held.pool == promise.pool && held.slot == promise.slot) {
@@ -403,6 +449,7 @@ impl Warden {
         if self.promises.len() >= PROMISES {
             return Err(Refusal::Full);
         }
+        handover.opens(&claim.slot).map_err(Refusal::RosterChange)?;
         Ok(Standing::Open)
     }
 }
@@ -423,20 +470,4 @@ impl Considered {
     fn look_again(&mut self, after_ms: u64) {
         self.look_again_after_ms = Some(self.look_again_after_ms.map_or(after_ms, |sooner| sooner.min(after_ms)));
     }
-}
-
-/// Up time until the holder of `promise` is presumed lost; `None`: never, or this warden cannot say.
-fn lost_in_ms<S: Sight>(promise: &Promise, governing: Option<&PoolMap>, facts: &Facts<'_, S>) -> Option<u64> {
-    // This node hears itself; a convict's slot stays taken until it is written off.
-    if promise.holder == facts.me || facts.sight.is_convicted(&promise.holder) {
-        return None;
-    }
-    let map = governing?;
-    let slot = Slot { pool: promise.pool.clone(), number: promise.slot };
-    // What it missed while it was down may be news of the holder: first sync, then presume.
-    if map.wardens(&slot).is_some_and(|wardens| facts.synced.enough(&facts.me, wardens).is_err()) {
-        return None;
-    }
-    let after = map.pool(&promise.pool)?.presume_lost_after_ms()?;
-    facts.sight.unheard_ms(&promise.holder).map(|unheard| after.saturating_sub(unheard))
 }

@@ -7,9 +7,10 @@ use super::Node;
 use super::effect::Event;
 use super::following::wave_of;
 use super::keys::StoreKey;
-use crate::documents::rollout::State;
+use crate::digest::Digest;
+use crate::documents::rollout::{Rollout, State};
 use crate::lease::claim::SeenClaim;
-use crate::lease::governing::{RosterHold, Rosters};
+use crate::lease::governing::RosterHold;
 use crate::lease::warden::{Candidate, Decision, Facts, Refusal, Urgency, Warden};
 use crate::record::status::Purpose;
 use crate::rollout::counts::supersedes;
@@ -17,6 +18,7 @@ use crate::rollout::member::in_scope;
 use crate::rollout::wave::Place;
 use crate::text::Reason;
 use crate::time::Now;
+use crate::trust::guard_rails::check_presumed_lost;
 
 /// What this node promised, and when to look at it again.
 #[derive(Debug, Default)]
@@ -49,9 +51,8 @@ impl Node {
         }
         self.duty.stale = false;
         let claims: Vec<Candidate> = self.claims.values().flatten().map(|claim| self.candidate(claim)).collect();
-        let maps = self.maps.values().filter(|map| !self.shelf.roster_conflicted(&map.roster()));
-        let rosters = Rosters::new(maps);
         let mut warden = core::mem::take(&mut self.duty.warden);
+        let rosters = self.rosters();
         let sight = self.sight();
         let facts = Facts { me: self.me, rosters: &rosters, claims: &claims, sight: &sight, synced: &self.synced, up_ms };
         let considered = warden.consider(&facts);
@@ -69,6 +70,7 @@ impl Node {
         }
         let durable = self.duty.warden.to_bytes();
         self.persist(&StoreKey::Warden, Some(durable));
+        self.pin_rosters();
         // An end needs no word of its own: everybody reads it from the holder's record, as this warden did.
         let news = owed || considered.decisions.iter().any(|decision| !matches!(decision, Decision::End { .. }));
         for decision in considered.decisions {
@@ -125,12 +127,21 @@ impl Node {
         if self.beyond_limits(progress).is_some() {
             return Err(Refusal::Limits);
         }
+        if self.outlasts_presumed_loss(rollout, &claim.roster) {
+            return Err(Refusal::Limits);
+        }
         let has = wave_of(progress, &claim.holder).is_some() || in_scope(&rollout.scope, certificate);
         let over = self.shelf.rollouts().any(|other| supersedes(&other.rollout, rollout));
         if !has || over {
             return Err(Refusal::OutOfScope);
         }
         Ok(if rollout.urgent { Urgency::Urgent } else { Urgency::Ordinary })
+    }
+
+    /// Whether the rollout's upgrade takes too long for the policy of a roster: of the one that it names that was checked when
+    /// both arrived, of a newer one that leases moved to only here.
+    pub(super) fn outlasts_presumed_loss(&self, rollout: &Rollout, roster: &Digest) -> bool {
+        self.shelf.roster(roster).is_some_and(|roster| check_presumed_lost(rollout, roster).is_err())
     }
 
     /// The claimant's place in its wave's order, as one number; other purposes come last.

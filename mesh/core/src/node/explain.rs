@@ -148,7 +148,7 @@ fn ways_out(life: &Life) -> Vec<String> {
             "nothing to do: it goes on by itself while its peers are in touch"
         }
         HoldCode::NoSource => "connect a peer that has the file, or publish it again",
-        HoldCode::RosterChange => "nothing to do until its wardens declare the newer roster",
+        HoldCode::RosterChange => "nothing to do while the wardens named are in touch; retire those that are off for good",
         HoldCode::Blocked => "roll out the newer release",
         HoldCode::DeadEnd => "install the next version by hand, as its makers say",
         HoldCode::Limits => "sign a rollout within the fleet document's limits",

@@ -58,7 +58,9 @@ impl Node {
     /// Derives everything that documents alone decide. `remembered`: waves seen to pass, read from the store at the start.
     pub(super) fn reread_documents(&mut self, mut remembered: BTreeMap<RolloutId, Vec<Passed>>) {
         self.documents_changed = false;
+        self.keep_needed_rosters();
         self.reread_rosters();
+        self.reread_departed();
         self.reread_write_offs();
         let in_force: Vec<RolloutId> = self.shelf.rollouts().map(|rollout| rollout.rollout.id.clone()).collect();
         let gone: Vec<RolloutId> = self.following.keys().filter(|id| !in_force.contains(id)).cloned().collect();
@@ -107,6 +109,34 @@ impl Node {
         let newest = self.maps.values().max_by_key(|map| map.version()).map(PoolMap::roster);
         if let Some(roster) = newest.and_then(|digest| self.shelf.roster(&digest)) {
             self.neighbours.set_meet(&roster.meet);
+        }
+    }
+
+    /// Drops rosters that nothing needs any more.
+    fn keep_needed_rosters(&mut self) {
+        self.pin_rosters();
+        for gone in self.shelf.drop_superseded_rosters() {
+            self.persist(&StoreKey::Roster(gone), None);
+        }
+    }
+
+    /// The rosters that this node's own promises need.
+    pub(super) fn pin_rosters(&mut self) {
+        let warden = &self.duty.warden;
+        self.shelf.pin_rosters(warden.declared().into_iter().chain(warden.promises().map(|promise| promise.roster)).collect());
+    }
+
+    /// Since when listed nodes are known to be gone for good: durable, because a day of it ends the wait for their word.
+    fn reread_departed(&mut self) {
+        let up_ms = self.presence.up_ms();
+        let gone = self.shelf.departed().into_iter().filter(|node| self.shelf.is_listed(node));
+        // A mark beyond the up time is from before that was lost.
+        let since = |node: &NodeId| self.departed.get(node).copied().filter(|since| *since <= up_ms).unwrap_or(up_ms);
+        let departed: BTreeMap<NodeId, u64> = gone.map(|node| (node, since(&node))).collect();
+        if departed != self.departed {
+            self.departed = departed;
+            let value = encode(&self.departed);
+            self.persist(&StoreKey::Departed, Some(value));
         }
     }
 
@@ -186,7 +216,7 @@ impl Node {
     }
 
     pub(super) fn ask_for_rosters(&mut self) {
-        for wanted in self.shelf.wanted_rosters() {
+        for wanted in self.shelf.wanted_rosters().into_iter().chain(self.shelf.missing_forerunners()) {
             if self.asked_rosters.insert(wanted.digest) {
                 self.effects.push(Effect::FetchRoster { digest: wanted.digest, size_bytes: wanted.size });
             }

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::lease::handover::Waiting;
 use crate::node_id::NodeId;
 use crate::record::status::{HoldCode, HoldNotice};
 use crate::text::{NodeName, Pool};
@@ -91,8 +92,8 @@ pub enum Hold {
         /// Seconds left.
         left_seconds: u64,
     },
-    /// Wardens do not declare the newer roster yet.
-    RosterChange,
+    /// Leases are on their way to a newer roster. What the first free slot waits for; `None`: for its wardens to declare it.
+    RosterChange(Option<Waiting>),
     /// Every slot of the pool is taken.
     SlotsTaken {
         /// The pool.
@@ -125,6 +126,8 @@ pub enum Hold {
         /// How many it may.
         most: u32,
     },
+    /// The upgrade takes too long for how soon the newest roster presumes a holder lost.
+    OutlastsPresumedLoss(Pool),
     /// A newer release says that this one must not be started any more; why.
     Blocked(String),
     /// What runs here is a dead end: nobody upgrades past it but by a visit; why.
@@ -163,12 +166,12 @@ impl Hold {
             Self::NoSource => HoldCode::NoSource,
             Self::Syncing { .. } => HoldCode::Syncing,
             Self::Amnesia { .. } => HoldCode::Amnesia,
-            Self::RosterChange => HoldCode::RosterChange,
+            Self::RosterChange(_) => HoldCode::RosterChange,
             Self::SlotsTaken { .. } => HoldCode::SlotsTaken,
             Self::Queued { .. } => HoldCode::Queued,
             Self::Granting { .. } => HoldCode::Granting,
             Self::LocalTrust(_) => HoldCode::LocalTrust,
-            Self::FirstWaveTooLarge { .. } => HoldCode::Limits,
+            Self::FirstWaveTooLarge { .. } | Self::OutlastsPresumedLoss(_) => HoldCode::Limits,
             Self::Blocked(_) => HoldCode::Blocked,
             Self::DeadEnd(_) => HoldCode::DeadEnd,
             Self::Retry { .. } => HoldCode::Retry,
@@ -233,7 +236,8 @@ impl fmt::Display for Hold {
             Self::NoSource => write!(f, "no connected peer has the artifact yet"),
             Self::Syncing { have, need } => write!(f, "in touch with {have} of {need} other wardens since its start"),
             Self::Amnesia { left_seconds } => write!(f, "its store was set back: takes part in leases again in {left_seconds} s"),
-            Self::RosterChange => write!(f, "a newer roster waits for its wardens to declare it"),
+            Self::RosterChange(None) => write!(f, "a newer roster waits for its wardens to declare it"),
+            Self::RosterChange(Some(waiting)) => write!(f, "leases move to a newer roster: {waiting}"),
             Self::SlotsTaken { pool, holders, slots } => {
                 write!(f, "all {slots} slots of pool {pool} are taken")?;
                 names(f, holders.iter().map(ToString::to_string), *slots)
@@ -250,6 +254,11 @@ impl fmt::Display for Hold {
                     "the first wave holds {holds} nodes, the fleet document allows {most}: sign a rollout with a smaller one"
                 )
             }
+            Self::OutlastsPresumedLoss(pool) => write!(
+                f,
+                "start, upgrade and revert take more than half of the time after which pool {pool} presumes a holder lost: \
+                 cut a roster with a longer presumeLostAfter"
+            ),
             Self::Blocked(why) => write!(f, "a newer release blocks this one: {why}"),
             Self::DeadEnd(why) => write!(f, "the version that runs here is a dead end: {why}"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),

@@ -141,7 +141,7 @@ impl Node {
             Err(error) => return self.refuse_frame(peer, &format!("{error}")),
         };
         let key = record.key();
-        if !self.writes_records(&key.node) {
+        if !self.writes_records(&key) {
             return;
         }
         if key.node == self.me {
@@ -166,7 +166,7 @@ impl Node {
             return self.refuse_frame(peer, "a proof with a record that does not verify");
         };
         let (key, stamp) = (one.key(), one.stamp());
-        if !self.writes_records(&key.node) {
+        if !self.writes_records(&key) {
             return;
         }
         match self.ledger.convict(one, other) {
@@ -179,12 +179,19 @@ impl Node {
         }
     }
 
-    /// Whether records of `node` are kept: its certificate names a pool, and it is neither retired nor revoked. A certificate
-    /// that has expired stops its node from starting, never from saying how a running upgrade ended.
-    fn writes_records(&self, node: &NodeId) -> bool {
+    /// Whether records under `key` are kept: the node's certificate names a pool, and it is neither retired nor revoked. A
+    /// certificate that has expired stops its node from starting, never from saying how a running upgrade ended.
+    ///
+    /// What one that is gone had promised as a warden of a roster that is here is still taken, for it is still honoured
+    /// (section 7, rule 8); of a revoked one only the first that comes, for its key may be another's by now.
+    fn writes_records(&self, key: &RecordKey) -> bool {
+        let node = &key.node;
         let revoked = self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node));
-        let certificate = self.shelf.certificate(node);
-        !revoked && certificate.is_some_and(|certificate| certificate.pool.is_some() && !certificate.retired)
+        if revoked || self.shelf.is_retired(node) {
+            let first = self.ledger.entry(key).is_none();
+            return key.kind == RecordKind::Grants && (first || !revoked) && self.shelf.is_listed(node);
+        }
+        self.shelf.certificate(node).is_some_and(|certificate| certificate.pool.is_some())
     }
 
     /// Everything that follows from a changed entry of the ledger.

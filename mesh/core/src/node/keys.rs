@@ -37,6 +37,8 @@ pub(super) enum StoreKey {
     FloorTime,
     /// Where peers were last reached.
     Remembered,
+    /// Since when, in this node's up time, it knows that listed nodes are gone for good.
+    Departed,
 }
 
 const VERSION: u8 = 1;

@@ -104,6 +104,8 @@ pub struct Node {
     claims: BTreeMap<NodeId, Vec<SeenClaim>>,
     /// The highest claim of each node that is forgiven or written off, over all documents.
     written_off: BTreeMap<NodeId, ClaimName>,
+    /// Listed nodes that are gone for good, and since when this node knows it, in its up time. Durable.
+    departed: BTreeMap<NodeId, u64>,
     /// Rosters asked for and not here yet.
     asked_rosters: BTreeSet<Digest>,
     /// Members' records that changed and are not on disk yet: what a crash loses, the next sync brings back.

@@ -56,6 +56,7 @@ struct Stored {
     passed: BTreeMap<RolloutId, Vec<Passed>>,
     floor_time: Timestamp,
     remembered: Vec<(crate::node_id::NodeId, String)>,
+    departed: BTreeMap<crate::node_id::NodeId, u64>,
 }
 
 impl Node {
@@ -140,6 +141,7 @@ impl Node {
             following: BTreeMap::new(),
             claims: BTreeMap::new(),
             written_off: BTreeMap::new(),
+            departed: stored.departed,
             asked_rosters: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             saved_records_at: now.boot,
@@ -185,6 +187,8 @@ impl Stored {
                     stored.floor_time = decode(&value).ok_or(OpenError::Damaged { what: "floor time" })?;
                 }
                 Some(StoreKey::Remembered) => stored.remembered = decode(&value).unwrap_or_default(),
+                // Not readable: known from now on, so they count as gone later than they might.
+                Some(StoreKey::Departed) => stored.departed = decode(&value).unwrap_or_default(),
                 None => {}
             }
         }

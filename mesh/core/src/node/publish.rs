@@ -14,6 +14,7 @@ use super::Node;
 use super::effect::Event;
 use super::keys::{StoreKey, encode};
 use crate::digest::Digest;
+use crate::lease::claim::stands;
 use crate::lease::presence::{Part, Save};
 use crate::limits::SERVES;
 use crate::node_id::NodeId;
@@ -102,7 +103,9 @@ impl Node {
 
     /// Signs and sends the status when it says something new or is due. Whether it did.
     pub(super) fn publish_status(&mut self, now: Now) -> bool {
-        if !self.may_publish() {
+        // In a trial that this store knows nothing of: a record without its claim would give the slot back.
+        let lost = self.lives.values().any(|life| life.now.orphan.is_some() && life.kept.claim.is_none());
+        if !self.may_publish() || lost {
             return false;
         }
         let mut status = self.status();
@@ -239,7 +242,8 @@ impl Node {
         self.take_back(record);
     }
 
-    /// Takes back what this node had signed: verdicts and floors, and every promise; then waits (amnesia).
+    /// Takes back what this node had signed: verdicts and floors, the claim of an upgrade that the device may be in, and
+    /// every promise; then waits (amnesia).
     fn take_back(&mut self, record: &SignedRecord) {
         if let Some(status) = record.status() {
             let mut changed = Vec::new();
@@ -249,6 +253,9 @@ impl Node {
                     verdicts::merge(&mut life.kept.verdicts, verdict.clone());
                 }
                 life.kept.floor = life.kept.floor.max(section.floor);
+                if let Some(claim) = section.claim.as_ref().filter(|claim| stands(section, claim)) {
+                    life.take_back(claim);
+                }
                 changed.push((product.clone(), encode(&life.kept)));
             }
             for (product, kept) in changed {

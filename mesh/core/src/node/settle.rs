@@ -166,8 +166,13 @@ impl Node {
         if core::mem::take(&mut self.reach_stale) || due || !self.pacing.seek.is_empty() {
             let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
             let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
-            let sight =
-                NodeSight { ledger: &self.ledger, shelf: &self.shelf, presence: &self.presence, written_off: &self.written_off };
+            let sight = NodeSight {
+                ledger: &self.ledger,
+                shelf: &self.shelf,
+                presence: &self.presence,
+                written_off: &self.written_off,
+                departed: &self.departed,
+            };
             let heard = self.ledger.statuses().filter(|(node, _)| sight.gone(node).is_none());
             let heard = heard.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
             let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));

@@ -7,11 +7,12 @@ use super::Node;
 use super::following::wave_of;
 use super::hold::Hold;
 use super::life::Life;
-use super::view::{HoldView, LeaseView, NodeRow, NodeView, PeerView, ProductView, RolloutView, Standing, WaveView};
+use super::view::{HoldView, LeaseView, NodeRow, NodeView, PeerView, ProductView, RolloutView, RosterView, Standing, WaveView};
 use crate::digest::Digest;
 use crate::documents::Kind;
 use crate::documents::rollout::State;
 use crate::lease::claim::SeenClaim;
+use crate::lease::handover::{Handover, Waiting};
 use crate::lease::view::slots_of;
 use crate::node_id::NodeId;
 use crate::record::status::{Purpose, Section};
@@ -150,6 +151,8 @@ impl Node {
         let claims: Vec<SeenClaim> = self.claims.values().flatten().cloned().collect();
         let declared = self.duty.warden.declared().and_then(|declared| self.maps.get(&declared));
         let Some(map) = declared.or_else(|| self.maps.values().max_by_key(|map| map.version())) else { return Vec::new() };
+        let (rosters, sight, own) = (self.rosters(), self.sight(), self.duty.warden.record());
+        let handover = Handover::to(map, self.reader(&own, &rosters, &sight));
         let pools: Vec<_> = map.pools().map(|(pool, _)| pool.clone()).collect();
         let views = pools.iter().flat_map(|pool| {
             let of_pool: Vec<SeenClaim> = claims.iter().filter(|claim| claim.slot.pool == *pool).cloned().collect();
@@ -171,11 +174,37 @@ impl Node {
                     grants: occupant.map_or(0, |held| count(held.grants)),
                     quorum: count(view.quorum),
                     wardens: count(view.wardens),
+                    roster_version: map.version(),
+                    waits_for: handover.opens(&view.slot).err().map(|waiting| waiting.to_string()),
                     heard_seconds: occupant.and_then(|held| held.unheard_ms).map(|ms| ms / 1_000),
                     presumed_lost_in_seconds: occupant.and_then(|held| held.presumed_lost_in_ms).map(|ms| ms / 1_000),
                 }
             })
             .collect()
+    }
+
+    /// The newest roster and how far leases have moved to it; `None` before any is here.
+    #[must_use]
+    pub fn roster(&self) -> Option<RosterView> {
+        let newest: Vec<Digest> = self.shelf.newest_rosters().map(|(digest, _)| digest).collect();
+        let version = self.shelf.newest_rosters().map(|(_, roster)| roster.version).next()?;
+        let (rosters, sight, own) = (self.rosters(), self.sight(), self.duty.warden.record());
+        // Of rivals the lower answer: the next roster follows both.
+        let answers = newest.iter().map(|digest| match self.maps.get(digest) {
+            Some(map) => Handover::to(map, self.reader(&own, &rosters, &sight)).settled(),
+            None => (0, Some(Waiting::Roster { version })),
+        });
+        let (settled, waiting) = answers.min_by_key(|(settled, _)| *settled)?;
+        let signed = self.shelf.newest_rosters().map(|(_, roster)| roster.settled).min().unwrap_or(0);
+        Some(RosterView {
+            fleet: self.config.fleet,
+            version,
+            digests: newest,
+            declared: self.duty.warden.declared().and_then(|declared| rosters.version(&declared)),
+            hold: self.duty.roster_hold.map(|hold| hold.to_string()),
+            settled: settled.max(signed),
+            waits_for: waiting.map(|waiting| waiting.to_string()),
+        })
     }
 
     fn phase_of_claim(&self, holder: &NodeId, claim: crate::record::ClaimName) -> Option<crate::record::status::Phase> {

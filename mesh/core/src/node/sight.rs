@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::digest::Digest;
+use crate::lease::governing::Rosters;
 use crate::lease::presence::Presence;
 use crate::lease::sight::{Gone, Sight};
 use crate::node_id::NodeId;
-use crate::record::grants::Grants;
+use crate::record::grants::{Grants, Promise};
 use crate::record::ledger::Ledger;
 use crate::record::status::Status;
 use crate::record::{ClaimName, RecordKey, RecordKind, Stamp};
@@ -22,11 +23,23 @@ pub(super) struct NodeSight<'a> {
     pub(super) shelf: &'a Shelf,
     pub(super) presence: &'a Presence,
     pub(super) written_off: &'a BTreeMap<NodeId, ClaimName>,
+    pub(super) departed: &'a BTreeMap<NodeId, u64>,
 }
 
 impl Node {
     pub(super) fn sight(&self) -> NodeSight<'_> {
-        NodeSight { ledger: &self.ledger, shelf: &self.shelf, presence: &self.presence, written_off: &self.written_off }
+        NodeSight {
+            ledger: &self.ledger,
+            shelf: &self.shelf,
+            presence: &self.presence,
+            written_off: &self.written_off,
+            departed: &self.departed,
+        }
+    }
+
+    /// Every roster that is here, as leases read them.
+    pub(super) fn rosters(&self) -> Rosters<'_> {
+        Rosters::of(self.shelf.rosters().map(|(digest, roster)| (digest, roster, self.maps.get(&digest))))
     }
 }
 
@@ -41,6 +54,10 @@ impl Sight for NodeSight<'_> {
         entry.records().iter().find_map(|record| record.grants())
     }
 
+    fn promises<'s>(&'s self, node: &NodeId) -> impl Iterator<Item = &'s Promise> + 's {
+        self.ledger.promises(node)
+    }
+
     fn is_convicted(&self, node: &NodeId) -> bool {
         self.ledger.is_convicted(node)
     }
@@ -49,11 +66,14 @@ impl Sight for NodeSight<'_> {
         if self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node)) {
             return Some(Gone::Revoked);
         }
-        if self.shelf.certificate(node).is_some_and(|certificate| certificate.retired) {
+        if self.shelf.is_retired(node) {
             return Some(Gone::Retired);
         }
-        let newest = self.shelf.rosters().last().map(|(_, roster)| roster)?;
-        newest.removed.binary_search(node).is_ok().then_some(Gone::Removed)
+        self.shelf.is_removed(node).then_some(Gone::Removed)
+    }
+
+    fn gone_for_ms(&self, node: &NodeId) -> Option<u64> {
+        self.departed.get(node).map(|since| self.presence.up_ms().saturating_sub(*since))
     }
 
     fn written_off(&self, node: &NodeId) -> Option<ClaimName> {

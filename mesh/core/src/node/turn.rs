@@ -8,15 +8,18 @@ use super::hold::Hold;
 use super::life::advance::Asking;
 use super::life::{Life, Mission, Turn};
 use super::show::count;
+use super::sight::NodeSight;
 use crate::digest::Digest;
 use crate::lease::budget::{PoolMap, Slot};
 use crate::lease::claim::SeenClaim;
 use crate::lease::governing::Rosters;
+use crate::lease::handover::{Handover, Reader};
 use crate::lease::queue::{self, Queue, Turnless, needs_slot};
 use crate::lease::start::{MadeAt, Start, StartFacts, Withdraw, may_start};
 use crate::lease::synced::Syncing;
 use crate::lease::view::{free_slots, slots_of};
 use crate::node_id::NodeId;
+use crate::record::grants::Grants;
 use crate::record::status::Purpose;
 use crate::text::{NodeName, Pool, Product};
 use crate::time::{Now, Time};
@@ -70,13 +73,29 @@ impl Node {
             return Turn::Wait(Hold::NoCertificate);
         };
         let Some(progress) = &following.progress else { return Turn::Wait(Hold::RosterMissing) };
-        let Some(map) = self.map_to_claim_under(&pool) else { return Turn::Wait(Hold::RosterChange) };
-        let Some(seats) = map.pool(&pool) else { return Turn::Wait(Hold::RosterChange) };
+        let Some(map) = self.map_to_claim_under(&pool) else { return Turn::Wait(Hold::RosterChange(None)) };
+        let Some(seats) = map.pool(&pool) else { return Turn::Wait(Hold::RosterChange(None)) };
+        if self.outlasts_presumed_loss(progress.rollout(), &map.roster()) {
+            return Turn::Wait(Hold::OutlastsPresumedLoss(pool));
+        }
         let urgent = progress.rollout().urgent;
         let claims: Vec<SeenClaim> =
             self.claims.values().flatten().filter(|claim| claim.slot.pool == pool && claim.holder != self.me).cloned().collect();
         let views = slots_of(map, &pool, &claims, &self.sight());
-        let free = free_slots(&views, seats, urgent);
+        let mut free = free_slots(&views, seats, urgent);
+        // What older rosters keep shut would be refused.
+        let own = self.duty.warden.record();
+        let (rosters, sight) = (self.rosters(), self.sight());
+        let handover = Handover::to(map, self.reader(&own, &rosters, &sight));
+        let mut shut = None;
+        free.retain(|number| {
+            let opens = handover.opens(&Slot { pool: pool.clone(), number: *number });
+            shut = shut.or(opens.err());
+            opens.is_ok()
+        });
+        if let Some(waiting) = shut.filter(|_| free.is_empty()) {
+            return Turn::Wait(Hold::RosterChange(Some(waiting)));
+        }
         let ahead = progress.tally().ahead_of(&self.me).unwrap_or(0);
         let queue = pacing.queues.entry(question.product.clone()).or_default();
         match queue.turn(question.now.boot, ahead, &free) {
@@ -130,6 +149,7 @@ impl Node {
             now: question.now,
             start_within_ms,
             stopped: false,
+            roster_moved: self.map_to_claim_under(&seen.slot.pool).is_some_and(|newest| newest.roster() != claim.roster),
             older_generation: claim.purpose != Purpose::Rollout(question.mission.seen.digest),
             wardens,
             synced,
@@ -154,7 +174,7 @@ impl Node {
                 queue.lost(question.now.boot, question.random);
                 Turn::Withdraw(Hold::Queued { ahead: 0 })
             }
-            Start::Withdraw(Withdraw::NoWardens) => Turn::Withdraw(Hold::RosterChange),
+            Start::Withdraw(Withdraw::NoWardens | Withdraw::RosterMoved) => Turn::Withdraw(Hold::RosterChange(None)),
             Start::Withdraw(Withdraw::Restarted | Withdraw::Stopped | Withdraw::OlderGeneration | Withdraw::WrittenOff) => {
                 Turn::Withdraw(Hold::Queued { ahead: 0 })
             }
@@ -168,7 +188,7 @@ impl Node {
     }
 
     fn synced_with_wardens(&self, pacing: &mut Pacing, map: &PoolMap, slot: &Slot) -> Result<(), Hold> {
-        let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange) };
+        let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange(None)) };
         self.synced.enough(&self.me, wardens).map_err(|Syncing { have, need }| {
             pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
             Hold::Syncing { have: count(have), need: count(need) }
@@ -183,8 +203,18 @@ impl Node {
 
     /// The roster under which this node claims.
     pub(super) fn map_to_claim_under(&self, pool: &Pool) -> Option<&PoolMap> {
-        let rosters = Rosters::new(self.maps.values().filter(|map| !self.shelf.roster_conflicted(&map.roster())));
-        rosters.to_claim_under(pool, self.duty.warden.declared(), &self.sight())
+        let roster = self.rosters().to_claim_under(pool, self.duty.warden.declared(), &self.sight())?.roster();
+        self.maps.get(&roster)
+    }
+
+    /// This node as a reader of what wardens say.
+    pub(super) fn reader<'a>(
+        &'a self,
+        own: &'a Grants,
+        rosters: &'a Rosters<'a>,
+        sight: &'a NodeSight<'a>,
+    ) -> Reader<'a, NodeSight<'a>> {
+        Reader { me: self.me, own, rosters, sight, synced: &self.synced }
     }
 
     /// This node's pool, by its newest certificate.

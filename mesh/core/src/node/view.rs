@@ -233,10 +233,34 @@ pub struct LeaseView {
     pub quorum: u32,
     /// The slot's wardens.
     pub wardens: u32,
+    /// Version of the roster under which this is so.
+    pub roster_version: u64,
+    /// What older rosters keep it shut for; null when nothing does.
+    pub waits_for: Option<String>,
     /// Seconds of this node's up time since the holder was last heard.
     pub heard_seconds: Option<u64>,
     /// When it ends if the holder stays silent, in seconds of up time; null: never, or not silent.
     pub presumed_lost_in_seconds: Option<u64>,
+}
+
+/// The newest roster as seen here, and how far leases have moved to it: what cutting the next one needs to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RosterView {
+    /// The fleet's id.
+    pub fleet: Digest,
+    /// Its version.
+    pub version: u64,
+    /// Its body digest; of rivals, both.
+    pub digests: Vec<Digest>,
+    /// The version that this node has declared as a warden; null: none.
+    pub declared: Option<u64>,
+    /// Why this node declares no newer one.
+    pub hold: Option<String>,
+    /// What the next roster may call settled: promises under all older ones have ended in every slot (section 7, rule 8).
+    pub settled: u64,
+    /// What keeps `settled` from being `version`; null: nothing.
+    pub waits_for: Option<String>,
 }
 
 /// One member as seen here: `swell peers`.

@@ -272,7 +272,7 @@ impl Ledger {
     }
 
     /// Every promise that the node lists as a warden, a convict's included: what it listed is still honoured.
-    pub fn promises(&self, node: &NodeId) -> impl Iterator<Item = &Promise> {
+    pub fn promises<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Promise> + use<'a> {
         let entry = self.entry(&RecordKey { node: *node, kind: RecordKind::Grants });
         entry.into_iter().flat_map(Entry::records).filter_map(SignedRecord::grants).flat_map(|grants| &grants.promises)
     }

@@ -1,7 +1,12 @@
 //! Rosters: signed like rollouts, fetched when named, rivals, what their policy demands.
 
+use groundswell_core::digest::Digest;
 use groundswell_core::documents::rejection::Reason;
+use groundswell_core::documents::roster::{Listed, PoolPolicy, WrittenOff};
+use groundswell_core::limits::{NODES, ROSTER_BYTES, ROSTER_CHAIN};
+use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Ppm;
+use groundswell_core::record::{ClaimName, Stamp};
 use groundswell_core::text::Pool;
 
 use crate::fixture::{Fixture, crypto, offer, refused, sign};
@@ -83,4 +88,82 @@ fn a_rollout_that_misstates_its_roster_is_refused() {
     shelf.offer_roster(&fixture.roster_bytes(&roster), &crypto()).unwrap();
     rollout.roster.size += 1;
     assert_eq!(refused(&mut shelf, &fixture.signed(&rollout)), (Reason::Malformed, "roster".into()));
+}
+
+#[test]
+fn the_largest_roster_is_taken_in_its_published_form_too() {
+    let fixture = Fixture::new();
+    let (_, mut roster, _) = fixture.scene();
+    let id = |kind: u8, number: u32| {
+        let mut bytes = [kind; 32];
+        bytes[1..5].copy_from_slice(&number.to_be_bytes());
+        NodeId(bytes)
+    };
+    let all = 0..u32::try_from(NODES).unwrap();
+    let listed = |number| Listed { id: id(0, number), certificate: Digest([7; 32]), dormant: false };
+    roster.nodes = all.clone().map(listed).collect();
+    roster.removed = all.clone().map(|number| id(1, number)).collect();
+    let claim = ClaimName(Stamp { incarnation: 1, counter: 1 });
+    roster.written_off = all.map(|number| WrittenOff { node: id(2, number), claim }).collect();
+    let pools = |count: u32| (0..count).map(|number| (Pool::new(format!("pool-{number:05}")).unwrap(), PoolPolicy::default()));
+    roster.pools = pools(4_000).collect();
+    let bytes = fixture.roster_bytes(&roster);
+    assert!(bytes.len() > ROSTER_BYTES, "{} bytes of base64", bytes.len());
+    fixture.shelf().offer_roster(&bytes, &crypto()).unwrap();
+    roster.pools = pools(20_000).collect();
+    let rejection = fixture.shelf().offer_roster(&fixture.roster_bytes(&roster), &crypto()).unwrap_err();
+    assert_eq!(rejection.reason, Reason::TooLarge);
+}
+
+#[test]
+fn a_roster_settles_nothing_that_nobody_can_have_declared_and_no_longer_chain_than_nodes_keep() {
+    let fixture = Fixture::new();
+    let refused = |version: u64, settled: u64| {
+        let mut roster = fixture.roster(version, &[fixture.certificate(31, 1)]);
+        roster.settled = settled;
+        roster.previous = if version == 1 { Vec::new() } else { vec![Digest([9; 32])] };
+        fixture.shelf().offer_roster(&fixture.roster_bytes(&roster), &crypto()).err().map(|rejection| rejection.reason)
+    };
+    assert_eq!([refused(1, 1), refused(2, 1), refused(1, 0)], [None; 3]);
+    assert_eq!([refused(2, 2), refused(1, 2)], [Some(Reason::Malformed); 2]);
+    assert_eq!(refused(ROSTER_CHAIN + 1, 1), None);
+    assert_eq!(refused(ROSTER_CHAIN + 2, 1), Some(Reason::TooLarge));
+}
+
+#[test]
+fn the_chain_that_leases_need_is_asked_for_and_kept_and_nothing_else() {
+    let fixture = Fixture::new();
+    let mut shelf = fixture.shelf();
+    let mut previous = Vec::new();
+    let mut published = Vec::new();
+    for version in 1..=6 {
+        let mut roster = fixture.roster(version, &[fixture.certificate(31, 1)]);
+        roster.previous = previous;
+        roster.settled = if version < 5 { 1 } else { 3 };
+        let bytes = fixture.roster_bytes(&roster);
+        previous = vec![groundswell_core::documents::envelope::Envelope::parse(&bytes).unwrap().digest()];
+        published.push((previous[0], bytes));
+    }
+    let digests: Vec<Digest> = published.iter().map(|(digest, _)| *digest).collect();
+    let here = |shelf: &groundswell_core::trust::shelf::Shelf| shelf.rosters().map(|(digest, _)| digest).collect::<Vec<_>>();
+    let missing = |shelf: &groundswell_core::trust::shelf::Shelf| {
+        shelf.missing_forerunners().into_iter().map(|wanted| (wanted.version, wanted.digest)).collect::<Vec<_>>()
+    };
+    // A node that comes late has the newest one only: each that comes names the one before, back to the settled one.
+    for version in (3..=6).rev() {
+        shelf.offer_roster(&published[version - 1].1, &crypto()).unwrap();
+        let next = if version > 3 { vec![(version as u64 - 1, digests[version - 2])] } else { Vec::new() };
+        assert_eq!(missing(&shelf), next);
+    }
+    for (_, bytes) in &published[..2] {
+        shelf.offer_roster(bytes, &crypto()).unwrap();
+    }
+    // This node has declared version 2, whose own chain reaches back to version 1.
+    shelf.pin_rosters([digests[1]].into());
+    assert_eq!(shelf.drop_superseded_rosters(), []);
+    shelf.pin_rosters([digests[3]].into());
+    assert_eq!(shelf.drop_superseded_rosters(), []);
+    shelf.pin_rosters([digests[5]].into());
+    assert_eq!(shelf.drop_superseded_rosters(), digests[..2]);
+    assert_eq!(here(&shelf), digests[2..]);
 }

@@ -6,8 +6,8 @@ use groundswell_core::limits;
 
 /// Largest request frame: a digest, two numbers and the variant take 45 bytes.
 pub const REQUEST_BYTES: usize = 64;
-/// Published form of the largest roster: base64 of the body, and room for 32 signatures of about 200 bytes.
-pub const PUBLISHED_ROSTER_BYTES: usize = limits::ROSTER_BYTES.div_ceil(3) * 4 + 16 * 1024;
+/// Published form of the largest roster.
+pub const PUBLISHED_ROSTER_BYTES: usize = limits::PUBLISHED_ROSTER_BYTES;
 /// A peer that sends or takes no byte for this long is given up for now. Long enough for a lossy radio link.
 pub const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// One answer must be whole by then, so that a byte every nine seconds keeps nobody: 1 MiB at 70 kbit/s.

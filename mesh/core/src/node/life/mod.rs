@@ -174,6 +174,15 @@ impl Life {
         Self { kept, now: Volatile::default() }
     }
 
+    /// The store was set back, and a peer has a newer record of this node in which `claim` stands. If the device may be in
+    /// that upgrade the claim stands on, until the device is back on the old version: nobody watches what is forgotten.
+    pub(crate) fn take_back(&mut self, claim: &Claim) {
+        if self.kept.phase == Phase::Activating || self.now.orphan.is_some() || !self.now.recovered {
+            self.kept.claim = Some(claim.clone());
+            self.kept.phase = Phase::Activating;
+        }
+    }
+
     /// Takes down how long upgrade and soak have run, where they do. Whether there is anything to keep.
     pub(crate) fn put_down(&mut self, now: Now) -> bool {
         let phase = self.kept.phase;

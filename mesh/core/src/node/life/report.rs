@@ -92,7 +92,13 @@ impl Life {
             return;
         }
         self.now.recovered = true;
-        let Some(attempt) = attempt else { return };
+        let Some(attempt) = attempt else {
+            // Taken back from peers by a store that was set back: now the device has said that it is over.
+            if self.kept.phase == Phase::Activating {
+                self.withdraw_to(Phase::Waiting, None);
+            }
+            return;
+        };
         let release = attempt.release;
         if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
             self.reverted(recovered.running, reason, acts);

@@ -23,7 +23,7 @@ use crate::digest::Digest;
 use crate::documents::envelope::Envelope;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::documents::{Body, Kind};
-use crate::limits::{DOCUMENT_BYTES, ROSTER_BYTES};
+use crate::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES};
 use crate::node_id::NodeId;
 use crate::number::Sequence;
 use crate::text::{Product, RolloutId, Version};
@@ -50,6 +50,8 @@ pub struct Shelf {
     release_versions: BTreeMap<(Product, Version), Rivals>,
     release_sequences: BTreeMap<Product, BTreeMap<Sequence, Rivals>>,
     rosters: BTreeMap<u64, Rivals>,
+    /// Rosters that this node's promises need, whatever documents say.
+    pinned_rosters: BTreeSet<Digest>,
     rollouts: BTreeMap<RolloutId, rollouts::Generations>,
     /// Held documents that are neither certificates nor rosters.
     documents: usize,
@@ -117,6 +119,7 @@ impl Shelf {
             release_versions: BTreeMap::new(),
             release_sequences: BTreeMap::new(),
             rosters: BTreeMap::new(),
+            pinned_rosters: BTreeSet::new(),
             rollouts: BTreeMap::new(),
             documents: 0,
         }
@@ -156,7 +159,7 @@ impl Shelf {
     /// As [`Shelf::offer`], but for what only its place among the others can tell.
     pub fn judge(&self, bytes: &[u8], crypto: &dyn Crypto) -> Result<Body, Rejection> {
         let envelope = Envelope::parse(bytes)?;
-        verify::check_size(bytes, if envelope.kind == Kind::Roster { ROSTER_BYTES } else { DOCUMENT_BYTES })?;
+        verify::check_size(bytes, if envelope.kind == Kind::Roster { PUBLISHED_ROSTER_BYTES } else { DOCUMENT_BYTES })?;
         let (digest, body) = (envelope.digest(), Body::parse(envelope.kind, &envelope.body)?);
         verify::check_fleet(&body, &digest, &self.fleet_id)?;
         self.authorise(&body, &digest, &envelope, Origin::Fetched, crypto)?;
@@ -169,7 +172,7 @@ impl Shelf {
     /// # Errors
     /// As [`Shelf::offer`]; `malformed` for another kind.
     pub fn offer_roster(&mut self, bytes: &[u8], crypto: &dyn Crypto) -> Result<Offered, Rejection> {
-        verify::check_size(bytes, ROSTER_BYTES)?;
+        verify::check_size(bytes, PUBLISHED_ROSTER_BYTES)?;
         let envelope = Envelope::parse(bytes)?;
         if envelope.kind != Kind::Roster {
             return Err(Rejection::malformed("type", format!("a roster was asked for, this is a {}", envelope.kind.name())));

@@ -28,7 +28,7 @@ impl Shelf {
             }
             Body::Node(_) => Ok(Vec::new()),
             Body::Roster(_) if self.rosters().count() < ROSTERS => Ok(Vec::new()),
-            Body::Roster(_) => match self.rosters().map(|(digest, _)| digest).find(|digest| !self.needs_roster(digest)) {
+            Body::Roster(_) => match self.superseded_rosters().into_iter().next() {
                 Some(oldest) => Ok(alloc::vec![oldest]),
                 None => full("rosters", ROSTERS),
             },
@@ -40,10 +40,10 @@ impl Shelf {
         }
     }
 
-    fn needs_roster(&self, digest: &Digest) -> bool {
-        let newest = self.rosters.last_key_value().is_some_and(|(_, rivals)| rivals.contains(digest));
+    /// Whether a rollout in force or the fleet document names a roster.
+    pub(super) fn needs_roster(&self, digest: &Digest) -> bool {
         let anchor = self.fleet().is_some_and(|fleet| fleet.anchor == Some(*digest));
-        newest || anchor || self.rollouts().flat_map(|stands| stands.bodies()).any(|rollout| rollout.roster.digest == *digest)
+        anchor || self.rollouts().flat_map(|stands| stands.bodies()).any(|rollout| rollout.roster.digest == *digest)
     }
 
     /// The oldest rollout that two newer ones of its product and scope supersede, with all its generations;

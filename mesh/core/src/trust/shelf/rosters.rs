@@ -1,5 +1,6 @@
 //! Rosters: large, named by digest, fetched when a document in force names them.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -11,6 +12,7 @@ use crate::documents::rejection::Rejection;
 use crate::documents::rollout::{Rollout, RosterRef};
 use crate::documents::roster::{Listed, Roster};
 use crate::limits::ROSTER_BYTES;
+use crate::node_id::NodeId;
 use crate::trust::guard_rails;
 
 impl Shelf {
@@ -47,6 +49,89 @@ impl Shelf {
     #[must_use]
     pub fn roster_conflicted(&self, digest: &Digest) -> bool {
         self.rosters.last_key_value().is_some_and(|(_, rivals)| rivals.len() > 1 && rivals.contains(digest))
+    }
+
+    /// The rosters of the highest version: one, or two rivals.
+    pub fn newest_rosters(&self) -> impl Iterator<Item = (Digest, &Roster)> + '_ {
+        let newest = self.rosters.last_key_value().into_iter().flat_map(|(_, rivals)| rivals);
+        newest.filter_map(|digest| self.roster(digest).map(|roster| (*digest, roster)))
+    }
+
+    /// Whether the newest roster says that the node left; of two rivals both must.
+    #[must_use]
+    pub fn is_removed(&self, node: &NodeId) -> bool {
+        let mut newest = self.newest_rosters().peekable();
+        newest.peek().is_some() && newest.all(|(_, roster)| roster.removed.binary_search(node).is_ok())
+    }
+
+    /// Every node that was retired or revoked, or that the newest roster lists as removed.
+    #[must_use]
+    pub fn departed(&self) -> BTreeSet<NodeId> {
+        let revoked = self.fleet().into_iter().flat_map(|fleet| &fleet.revoked);
+        let removed = self.newest_rosters().flat_map(|(_, roster)| &roster.removed).filter(|node| self.is_removed(node));
+        self.retired.iter().chain(revoked).chain(removed).copied().collect()
+    }
+
+    /// Whether a roster that is here lists the node.
+    #[must_use]
+    pub fn is_listed(&self, node: &NodeId) -> bool {
+        self.rosters().any(|(_, roster)| roster.listed(node).is_some())
+    }
+
+    /// Rosters that this node's own promises need: they never leave.
+    pub fn pin_rosters(&mut self, pinned: BTreeSet<Digest>) {
+        self.pinned_rosters = pinned;
+    }
+
+    /// The chain that leases look at (section 7, rule 8): of the newest rosters and of the pinned ones, each back to the
+    /// version that it calls settled. First what is here, then what is not.
+    fn lease_chain(&self) -> (BTreeSet<Digest>, BTreeSet<(u64, Digest)>) {
+        let pinned = self.pinned_rosters.iter().filter_map(|digest| Some((*digest, self.roster(digest)?)));
+        let (mut here, mut absent) = (BTreeSet::new(), BTreeSet::new());
+        for (digest, head) in self.newest_rosters().chain(pinned) {
+            let (mut mine, mut open) = (BTreeSet::from([digest]), alloc::vec![head]);
+            while let Some(roster) = open.pop() {
+                let version = roster.version.saturating_sub(1);
+                for previous in roster.previous.iter().filter(|_| version >= head.settled) {
+                    match self.roster(previous) {
+                        Some(found) if mine.insert(*previous) => open.push(found),
+                        Some(_) => {}
+                        None => {
+                            absent.insert((version, *previous));
+                        }
+                    }
+                }
+            }
+            here.extend(mine);
+        }
+        (here, absent)
+    }
+
+    /// Rosters on the chain that leases look at and that are not here.
+    #[must_use]
+    pub fn missing_forerunners(&self) -> Vec<RosterRef> {
+        let (_, absent) = self.lease_chain();
+        // A roster names those before it by digest alone; the limit bounds the fetch.
+        let size = u64::try_from(ROSTER_BYTES).unwrap_or(u64::MAX);
+        absent.into_iter().map(|(version, digest)| RosterRef { version, digest, size }).collect()
+    }
+
+    /// Rosters that two later versions supersede and that neither a rollout in force, nor leases, nor the fleet document
+    /// need, oldest first.
+    pub(super) fn superseded_rosters(&self) -> Vec<Digest> {
+        let superseded: BTreeSet<u64> = self.rosters.keys().rev().skip(2).copied().collect();
+        let (chain, _) = self.lease_chain();
+        let old = self.rosters().filter(|(_, roster)| superseded.contains(&roster.version)).map(|(digest, _)| digest);
+        old.filter(|digest| !chain.contains(digest) && !self.needs_roster(digest)).collect()
+    }
+
+    /// Drops them, and returns what left.
+    pub fn drop_superseded_rosters(&mut self) -> Vec<Digest> {
+        let old = self.superseded_rosters();
+        for digest in &old {
+            self.forget(digest);
+        }
+        old
     }
 
     /// Rosters that a rollout in force or the fleet document names and that are not here.

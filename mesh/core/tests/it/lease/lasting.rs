@@ -1,12 +1,11 @@
 //! What survives a restart, a set-back store, and a newer roster (rules 2, 7, 8).
 
-use groundswell_core::lease::budget::PoolMap;
-use groundswell_core::lease::governing::Rosters;
-use groundswell_core::lease::warden::{Decision, Facts, Refusal, Warden, WardenError};
+use groundswell_core::lease::warden::{Decision, Warden, WardenError};
+use groundswell_core::limits::PROMISES;
 use groundswell_core::record::grants::Grants;
 use groundswell_core::record::status::Phase;
 
-use super::mesh::{claim, edge, node, policy, roster, seen};
+use super::mesh::{claim, name, node, roster, seen};
 
 use super::stage::{DAY_MS, Watch};
 
@@ -58,23 +57,32 @@ fn d34_a_set_back_warden_waits_declares_nothing_and_then_honours_what_stands() {
 }
 
 #[test]
-fn a_warden_with_a_newer_roster_in_sight_goes_on_under_the_one_it_declared() {
+fn what_a_set_back_store_takes_back_beyond_what_a_record_holds_is_kept_and_listed_by_whole_slots() {
     let mut watch = Watch::over(9, 1);
+    let promise = |holder: u8, number: u16| {
+        let mut promise = seen(node(holder), &claim(5, 0)).promise();
+        promise.slot = number;
+        promise
+    };
+    let many = |holder: u8| Grants {
+        declared: Some(roster()),
+        promises: (0..u16::try_from(PROMISES).unwrap()).map(|number| promise(holder, number)).collect(),
+    };
+    watch.warden.set_back(Some(&many(2)), 0, Some(DAY_MS));
+    watch.warden.set_back(Some(&many(4)), 0, Some(DAY_MS));
+    assert_eq!(watch.warden.promises().count(), 2 * PROMISES, "none is forgotten");
+    watch.restarts();
+    let record = watch.warden.record();
+    assert!(record.promises.len() <= PROMISES, "{}", record.promises.len());
+    let on = |number: u16| record.promises.iter().filter(|promise| promise.slot == number).count();
+    assert!((0..u16::try_from(PROMISES).unwrap()).all(|number| on(number) != 1), "a slot is listed whole or not at all");
+    // With more than a record holds it does not come back either.
+    (0..9).for_each(|number| watch.synced.note(node(number)));
+    watch.up_ms = DAY_MS;
+    assert_eq!(watch.considers().decisions, []);
+    assert!(watch.warden.amnesia_left_ms(watch.up_ms).is_some());
+    watch.mesh.written_off.insert(node(2), name(5));
     watch.considers();
-    let seats = (0..9).map(|number| groundswell_core::lease::budget::Seat { node: node(number), pool: edge(), dormant: false });
-    let newer = groundswell_core::digest::Digest([2; 32]);
-    let second = PoolMap::new(newer, 2, &[roster()], 0, &[(edge(), policy(1, 9))].into(), seats);
-    let rosters = Rosters::new([&watch.map, &second]);
-    let mut under_second = claim(7, 0);
-    under_second.roster = newer;
-    watch.mesh.says(node(1), 7, Phase::Claiming, Some(under_second));
-    watch.mesh.says(node(2), 5, Phase::Claiming, Some(claim(5, 0)));
-    let claims = watch.mesh.candidates();
-    let facts = Facts { me: watch.me, rosters: &rosters, claims: &claims, sight: &watch.mesh, synced: &watch.synced, up_ms: 0 };
-    let considered = watch.warden.consider(&facts);
-    let hold = considered.roster_hold.expect("roster-change");
-    assert!(hold.to_string().contains("roster-change"), "{hold}");
-    assert_eq!(considered.refusals.len(), 1);
-    assert_eq!(considered.refusals[0].1, Refusal::Roster);
-    assert_eq!(watch.warden.promises().map(|promise| promise.holder).collect::<Vec<_>>(), [node(2)]);
+    assert_eq!(watch.warden.amnesia_left_ms(watch.up_ms), None);
+    assert_eq!(watch.warden.promises().count(), PROMISES);
 }

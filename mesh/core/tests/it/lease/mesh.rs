@@ -23,6 +23,7 @@ pub(crate) struct Mesh {
     pub(crate) gone: BTreeMap<NodeId, Gone>,
     pub(crate) written_off: BTreeMap<NodeId, ClaimName>,
     pub(crate) unheard_ms: BTreeMap<NodeId, u64>,
+    pub(crate) gone_for_ms: BTreeMap<NodeId, u64>,
 }
 
 impl Sight for Mesh {
@@ -35,11 +36,17 @@ impl Sight for Mesh {
     fn grants(&self, node: &NodeId) -> Option<&Grants> {
         self.grants.get(node)
     }
+    fn promises<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Promise> + 'a {
+        self.grants.get(node).into_iter().flat_map(|grants| &grants.promises)
+    }
     fn is_convicted(&self, node: &NodeId) -> bool {
         self.convicted.contains(node)
     }
     fn gone(&self, node: &NodeId) -> Option<Gone> {
         self.gone.get(node).copied()
+    }
+    fn gone_for_ms(&self, node: &NodeId) -> Option<u64> {
+        self.gone_for_ms.get(node).copied()
     }
     fn written_off(&self, node: &NodeId) -> Option<ClaimName> {
         self.written_off.get(node).copied()

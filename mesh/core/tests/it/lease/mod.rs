@@ -1,8 +1,11 @@
 //! Leases: the cases of the design and a random walk over a small world of holders and wardens.
 
 mod ending;
+mod fleet;
 mod granting;
+mod handover;
 mod lasting;
+mod liars;
 mod mesh;
 mod seeing;
 mod stage;

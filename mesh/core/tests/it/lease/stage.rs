@@ -67,6 +67,7 @@ pub(crate) struct Holder {
     pub(crate) now: Now,
     pub(crate) stopped: bool,
     pub(crate) older_generation: bool,
+    pub(crate) roster_moved: bool,
     pub(crate) synced: Result<(), Syncing>,
 }
 
@@ -88,6 +89,7 @@ impl Holder {
             now,
             stopped: false,
             older_generation: false,
+            roster_moved: false,
             synced: Ok(()),
         }
     }
@@ -110,6 +112,7 @@ impl Holder {
             start_within_ms: START_WITHIN_MS,
             stopped: self.stopped,
             older_generation: self.older_generation,
+            roster_moved: self.roster_moved,
             wardens: Some(self.wardens()),
             synced: self.synced,
         };

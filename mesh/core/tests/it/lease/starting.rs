@@ -177,3 +177,27 @@ fn d17_fleets_of_one_two_and_three() {
     three.granted_by(2);
     assert_eq!(three.may_start(), Start::Yes);
 }
+
+#[test]
+fn a_claim_whose_wardens_have_moved_on_is_made_anew_unless_it_has_its_quorum() {
+    let mut holder = Holder::in_a_pool_of(9);
+    holder.roster_moved = true;
+    holder.granted_by(5);
+    assert_eq!(holder.may_start(), Start::Withdraw(Withdraw::RosterMoved), "the sixth will never grant it");
+    holder.granted_by(6);
+    assert_eq!(holder.may_start(), Start::Yes, "they go on listing what they promised");
+}
+
+#[test]
+fn t4_a_wall_clock_that_jumps_costs_a_claim_at_worst() {
+    let mut holder = Holder::in_a_pool_of(9);
+    holder.granted_by(6);
+    for back in [0, 40, 99] {
+        holder.now = at(101, back);
+        assert_eq!(holder.may_start(), Start::Yes, "back by an hour or to 1970: the other clock counts");
+    }
+    holder.now = at(101, 100 + 86_400);
+    assert_eq!(holder.may_start(), Start::Withdraw(Withdraw::TooLate { elapsed_ms: 86_400_000 }), "a day ahead");
+    holder.made = Some(MadeAt::now(&holder.now));
+    assert_eq!(holder.may_start(), Start::Yes, "and claimed again it starts at once: no refusal for good");
+}
