@@ -158,6 +158,14 @@ fn the_chain_that_leases_need_is_asked_for_and_kept_and_nothing_else() {
     for (_, bytes) in &published[..2] {
         shelf.offer_roster(bytes, &crypto()).unwrap();
     }
+    // Where newer ones come first, what lies below the gap is kept until it is closed.
+    let mut early = fixture.shelf();
+    for version in [1, 2, 3, 5, 6] {
+        early.offer_roster(&published[version - 1].1, &crypto()).unwrap();
+        assert_eq!(early.drop_superseded_rosters(), []);
+    }
+    early.offer_roster(&published[3].1, &crypto()).unwrap();
+    assert_eq!(early.drop_superseded_rosters(), digests[..2]);
     // This node has declared version 2, whose own chain reaches back to version 1.
     shelf.pin_rosters([digests[1]].into());
     assert_eq!(shelf.drop_superseded_rosters(), []);

@@ -120,7 +120,11 @@ impl Shelf {
     /// need, oldest first.
     pub(super) fn superseded_rosters(&self) -> Vec<Digest> {
         let superseded: BTreeSet<u64> = self.rosters.keys().rev().skip(2).copied().collect();
-        let (chain, _) = self.lease_chain();
+        let (chain, absent) = self.lease_chain();
+        // What lies below a gap in the chain may be on it, for rosters come in any order: nothing leaves before it is closed.
+        if !absent.is_empty() {
+            return Vec::new();
+        }
         let old = self.rosters().filter(|(_, roster)| superseded.contains(&roster.version)).map(|(digest, _)| digest);
         old.filter(|digest| !chain.contains(digest) && !self.needs_roster(digest)).collect()
     }
