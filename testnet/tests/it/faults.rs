@@ -113,3 +113,20 @@ fn a_trial_that_a_store_set_back_has_forgotten_is_taken_back() {
     // After its amnesia it takes part again.
     assert!(world.run_until(40 * 60 * MINUTES, |world| running(world, told.release) == 12), "{}", explain(&world));
 }
+
+#[test]
+fn two_halves_that_were_parted_for_long_meet_again() {
+    let mut world = World::new(19, &[("north", 6), ("south", 6)], first());
+    world.run_for(10_000);
+    world.partition(|index| u32::from(index >= 6));
+    world.run_for(30 * MINUTES);
+    world.partition(|_| 0);
+    world.run_for(40 * MINUTES);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.run_for(MINUTES);
+    let heard = world.machines.iter().filter(|machine| {
+        let node = machine.node.as_ref().unwrap();
+        node.shelf().rollout(&told.rollout.id).is_some()
+    });
+    assert_eq!(heard.count(), 12, "{}", explain(&world));
+}

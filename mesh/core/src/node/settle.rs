@@ -17,7 +17,7 @@ use crate::limits::SAVE_RECORDS_AFTER_MS;
 use crate::record::ClaimName;
 use crate::record::status::{Claim, Phase, Purpose};
 use crate::spread::neighbours::Member;
-use crate::text::Product;
+use crate::text::{Product, Reason};
 use crate::time::{Now, Time};
 
 /// Rounds in which one thing may follow from another within one input. What is left waits for the next wake-up, at once.
@@ -178,6 +178,9 @@ impl Node {
             let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));
             for dial in self.neighbours.dials(now.boot, members, &self.pacing.seek) {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
+            }
+            for peer in self.neighbours.take_left() {
+                self.effects.push(Effect::Hangup { peer, reason: Reason::lossy("another neighbour took its place") });
             }
         }
     }

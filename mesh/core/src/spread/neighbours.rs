@@ -1,7 +1,8 @@
 //! Whom to connect to, and when: three links chosen at random, and the addresses that were given (design, section 5).
 //!
-//! A node picks three members at random and keeps to them; one that cannot be reached for a while is replaced. Until it
-//! has three links it also dials its configured bootstrap addresses and the roster's meeting addresses. It dials a member
+//! A node picks three members at random; one that cannot be reached for a while is replaced, and now and then one gives
+//! way to another: two halves of a mesh that was parted are each content with their own, and would never meet again. Until
+//! it has three links it also dials its configured bootstrap addresses and the roster's meeting addresses. It dials a member
 //! only at addresses from that member's own signed record, or where it reached it before.
 //! Pure: the driver dials and says what failed; what it does not report back within [`DIAL_MS`] has failed too. Inbound links need nothing here.
 
@@ -27,6 +28,10 @@ const PAUSE_MOST_MS: u64 = 300_000;
 const FAILURES_TO_REPLACE: u32 = 3;
 /// A link that held this long clears its target's failures.
 const HELD_MS: u64 = 60_000;
+
+/// A node whose own links all hold exchanges one of them for another member this often. A mesh that was parted is whole
+/// again once one of its nodes does; a link that changes costs one sync, 2 KB when both sides are equal.
+pub const WANDER_MS: u64 = 900_000;
 
 /// While fewer than three members can be chosen, newly known ones are looked for this often.
 const LOOK_AGAIN_MS: u64 = 10_000;
@@ -77,6 +82,12 @@ pub struct Neighbours {
     connected: BTreeMap<NodeId, (Time, Option<String>)>,
     remembered: BTreeMap<NodeId, String>,
     attempts: BTreeMap<Target, Attempts>,
+    /// When one of its own links gives way to another.
+    wander_at: Option<Time>,
+    /// Whom it tries for that.
+    candidate: Option<NodeId>,
+    /// Links that gave way.
+    left: Vec<NodeId>,
     next_wakeup: Option<Time>,
 }
 
@@ -93,6 +104,9 @@ impl Neighbours {
             connected: BTreeMap::new(),
             remembered: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            wander_at: None,
+            candidate: None,
+            left: Vec::new(),
             next_wakeup: Some(Time(0)),
         }
     }
@@ -166,7 +180,8 @@ impl Neighbours {
         let mut room = PEERS.saturating_sub(self.connected.len());
         let mut dials = Vec::new();
         self.next_wakeup = (self.chosen.len() < OWN_LINKS).then(|| now.after_ms(LOOK_AGAIN_MS));
-        let wanted: BTreeSet<NodeId> = self.chosen.union(seek).copied().collect();
+        self.wander(now, &known);
+        let wanted: BTreeSet<NodeId> = self.chosen.union(seek).copied().chain(self.candidate).collect();
         for peer in wanted.into_iter().filter(|peer| !self.connected.contains_key(peer)).collect::<Vec<_>>() {
             if let Some(addresses) = known.get(&peer)
                 && self.attempt(now, Target::Member(peer), &mut room)
@@ -190,6 +205,11 @@ impl Neighbours {
         };
         self.attempts.retain(|target, _| known(target));
         dials
+    }
+
+    /// Peers whose links gave way to others: hang up on them.
+    pub fn take_left(&mut self) -> Vec<NodeId> {
+        core::mem::take(&mut self.left)
     }
 
     /// When [`Neighbours::dials`] may have more to say: at once after a link went down or addresses were given.
@@ -237,6 +257,43 @@ impl Neighbours {
             self.chosen.insert(peer);
             open.retain(|other| *other != peer);
         }
+    }
+
+    /// Exchanges one of its own links for another, now and then, while all of them hold.
+    fn wander(&mut self, now: Time, known: &BTreeMap<NodeId, Vec<String>>) {
+        let connected = |peer: &NodeId| self.connected.contains_key(peer);
+        if self.chosen.len() < OWN_LINKS || !self.chosen.iter().all(connected) {
+            (self.wander_at, self.candidate) = (None, None);
+            return;
+        }
+        if let Some(found) = self.candidate.filter(connected) {
+            self.candidate = None;
+            let own: Vec<NodeId> = self.chosen.iter().copied().collect();
+            if let Some(old) = pick(&own, &mut self.rng) {
+                self.chosen.remove(&old);
+                self.chosen.insert(found);
+                // A link that the other side made is the other side's to keep.
+                if self.connected.get(&old).is_some_and(|(_, address)| address.is_some()) {
+                    self.left.push(old);
+                }
+            }
+        }
+        let at = self.wander_at.unwrap_or_else(|| self.next_wander(now));
+        if at <= now {
+            let open: Vec<NodeId> = known.keys().copied().filter(|peer| !self.connected.contains_key(peer)).collect();
+            self.candidate = pick(&open, &mut self.rng);
+            let next = self.next_wander(now);
+            self.wander_at = Some(next);
+        } else {
+            self.wander_at = Some(at);
+        }
+        if let Some(at) = self.wander_at {
+            self.wake_by(at);
+        }
+    }
+
+    fn next_wander(&mut self, now: Time) -> Time {
+        now.after_ms(WANDER_MS - WANDER_MS / 8 + self.rng.next_u64() % (WANDER_MS / 4))
     }
 
     fn wake_by(&mut self, at: Time) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::spread_mesh::node;
 use groundswell_core::limits::{OWN_LINKS, PEERS, REMEMBERED_PEERS};
 use groundswell_core::node_id::NodeId;
-use groundswell_core::spread::neighbours::{Dial, Member, Neighbours};
+use groundswell_core::spread::neighbours::{Dial, Member, Neighbours, WANDER_MS};
 use groundswell_core::time::Time;
 
 type Book = BTreeMap<NodeId, Vec<String>>;
@@ -157,8 +157,48 @@ fn there_is_something_to_ask_at_the_start_after_a_loss_and_while_few_are_known()
         mine.peer_up(again, peer, None);
     }
     assert_eq!(dials(&mut mine, again.0 + 20_000, &book, &[]), []);
-    assert_eq!(mine.next_wakeup(), None, "content");
+    assert!(mine.next_wakeup() >= Some(Time(WANDER_MS / 2)), "content for long");
     mine.peer_down(Time(90_000), &node(2));
     assert_eq!(mine.next_wakeup(), Some(Time(90_000)));
     assert_eq!(whom(&dials(&mut mine, 90_000, &book, &[])), [node(2)].into());
+}
+
+#[test]
+fn a_node_that_is_content_exchanges_one_of_its_links_now_and_then() {
+    let mut mine = neighbours(&[]);
+    let book = book(50);
+    let own = whom(&dials(&mut mine, 0, &book, &[]));
+    for peer in &own {
+        mine.peer_up(Time(100), *peer, book.get(peer).map(|addresses| addresses[0].clone()));
+    }
+    assert_eq!(dials(&mut mine, 200, &book, &[]), []);
+    let wanders = mine.next_wakeup().expect("it looks for another");
+    let found = whom(&dials(&mut mine, wanders.0, &book, &[]));
+    assert_eq!(found.intersection(&own).count(), 0);
+    assert_eq!((found.len(), mine.take_left()), (1, Vec::new()), "nobody goes before the other is there");
+    for peer in &found {
+        mine.peer_up(Time(wanders.0 + 100), *peer, book.get(peer).map(|addresses| addresses[0].clone()));
+    }
+    assert_eq!(dials(&mut mine, wanders.0 + 200, &book, &[]), []);
+    let left = mine.take_left();
+    assert_eq!((left.len(), own.contains(&left[0])), (1, true));
+    mine.peer_down(Time(wanders.0 + 300), &left[0]);
+    assert_eq!(dials(&mut mine, wanders.0 + 300, &book, &[]), [], "it is not missed");
+}
+
+#[test]
+fn a_link_that_the_other_side_made_is_not_hung_up_on() {
+    let mut mine = neighbours(&[]);
+    let book = book(4);
+    let own = whom(&dials(&mut mine, 0, &book, &[]));
+    for peer in &own {
+        mine.peer_up(Time(100), *peer, None);
+    }
+    dials(&mut mine, 200, &book, &[]);
+    let wanders = mine.next_wakeup().expect("it looks for another");
+    for peer in whom(&dials(&mut mine, wanders.0, &book, &[])) {
+        mine.peer_up(Time(wanders.0 + 100), peer, None);
+    }
+    dials(&mut mine, wanders.0 + 200, &book, &[]);
+    assert_eq!(mine.take_left(), []);
 }
