@@ -1,5 +1,6 @@
 //! `groundswell-testnet sim`: the simulator from the command line. Exit 0 only when every guarantee held.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,28 +11,34 @@ use groundswell_core::number::Ppm;
 use groundswell_testnet::sim::director::{self, Outcome};
 use groundswell_testnet::sim::draw::draw;
 use groundswell_testnet::sim::measure;
+use groundswell_testnet::sim::report::{self, Row};
 use groundswell_testnet::sim::script::Script;
+use groundswell_testnet::sim::shrink::shrink;
 use groundswell_testnet::sim::swarm;
 
 /// Runs of the simulator.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SimCommand {
-    /// Run one seed and tell what happened.
+    /// Run one seed and tell what happened; shrink it when a guarantee did not hold.
     Run {
         /// The seed.
         #[arg(long)]
         seed: u64,
-        /// Print so many of the last events.
-        #[arg(long, default_value_t = 0)]
-        events: usize,
+        #[command(flatten)]
+        telling: Telling,
     },
-    /// Run a script from a file.
+    /// Run a script from a file; shrink it when a guarantee did not hold.
     Replay {
-        /// The script, as `sim draw` prints it.
+        /// The script, as `sim draw` prints it or a failure wrote it.
         file: PathBuf,
-        /// Print so many of the last events.
-        #[arg(long, default_value_t = 0)]
-        events: usize,
+        #[command(flatten)]
+        telling: Telling,
+    },
+    /// Run scenarios and print what came true: the text that lies beside each as its golden output.
+    Scenario {
+        /// Their scripts.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
     },
     /// Print the script of one seed.
     Draw {
@@ -54,7 +61,39 @@ pub(crate) enum SimCommand {
         #[arg(long, default_value_t = 1)]
         jobs: u64,
     },
+    /// One row per run: guarantees and costs. Or what is otherwise in a second report than in a first.
+    Report {
+        /// Seeds, as FIRST..END.
+        #[arg(long, default_value = "0..8")]
+        seeds: String,
+        /// Rollouts without faults over so many nodes, separated by commas.
+        #[arg(long, value_delimiter = ',')]
+        measure: Vec<u32>,
+        /// Keeps the rows in this file, for a later `--diff`.
+        #[arg(long)]
+        write: Option<PathBuf>,
+        /// Compare two such files instead.
+        #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"], conflicts_with_all = ["measure", "write"])]
+        diff: Option<Vec<PathBuf>>,
+    },
 }
+
+/// How much is told of one run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Telling {
+    /// Print so many of the last events.
+    #[arg(long, default_value_t = 0)]
+    events: usize,
+    /// Try at most so many smaller scripts when a guarantee did not hold.
+    #[arg(long, default_value_t = 300)]
+    shrink: u32,
+    /// Where the shrunk script is written.
+    #[arg(long, default_value = "shrunk.toml")]
+    write: PathBuf,
+}
+
+/// Exit code for what was asked wrongly.
+const INVALID: u8 = 2;
 
 /// Runs it.
 #[must_use]
@@ -63,59 +102,81 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
         // A broken guarantee is told once, at the end, with its seed.
         std::panic::set_hook(Box::new(|_| {}));
     }
-    match command {
-        SimCommand::Run { seed, events } => one(&draw(*seed), *events),
-        SimCommand::Replay { file, events } => replay(file, *events),
+    let done = match command {
+        SimCommand::Run { seed, telling } => one(&draw(*seed), telling),
+        SimCommand::Replay { file, telling } => read(file).and_then(|script| one(&script, telling)),
+        SimCommand::Scenario { files } => scenarios(files),
         SimCommand::Draw { seed } => {
             print!("{}", draw(*seed).to_toml());
-            ExitCode::SUCCESS
+            Ok(true)
         }
-        SimCommand::Measure { nodes } => measure(*nodes),
-        SimCommand::Swarm { seeds, jobs } => match parse(seeds) {
-            Some((first, end)) => many(first, end, (*jobs).clamp(1, 64)),
-            None => {
-                eprintln!("--seeds {seeds}: write FIRST..END, for example 0..1000");
-                ExitCode::from(2)
-            }
-        },
+        SimCommand::Measure { nodes } => Ok(measure(*nodes)),
+        SimCommand::Swarm { seeds, jobs } => parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64))),
+        SimCommand::Report { diff: Some(files), .. } => compare(files),
+        SimCommand::Report { seeds, measure, write, .. } => report(seeds, measure, write.as_deref()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(INVALID)
+        }
     }
 }
 
-fn parse(seeds: &str) -> Option<(u64, u64)> {
-    let (first, end) = seeds.split_once("..")?;
-    let (first, end) = (first.parse().ok()?, end.parse().ok()?);
-    (first < end).then_some((first, end))
-}
-
-fn one(script: &Script, events: usize) -> ExitCode {
-    let (world, outcome) = director::play_out(script);
-    for (at, index, event) in world.events.iter().skip(world.events.len().saturating_sub(events)) {
-        println!("{at} {index} {event:?}");
-    }
-    println!(
-        "seed {}: {} machines, {} steps, {} starts, {} virtual ms, trace {}",
-        outcome.seed, outcome.machines, outcome.steps, outcome.starts, outcome.virtual_ms, outcome.trace
-    );
-    told(outcome.failure.as_deref())
+fn parse(seeds: &str) -> Result<(u64, u64), String> {
+    let ends = seeds.split_once("..").and_then(|(first, end)| Some((first.parse().ok()?, end.parse().ok()?)));
+    ends.filter(|(first, end)| first < end).ok_or_else(|| format!("--seeds {seeds}: write FIRST..END, for example 0..1000"))
 }
 
 /// Reads a script; `Err` is what is wrong with it.
 fn read(file: &Path) -> Result<Script, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
     Script::parse(&text).map_err(|error| format!("{}: is no script: {error}", file.display()))
 }
 
-fn replay(file: &Path, events: usize) -> ExitCode {
-    match read(file) {
-        Ok(script) => one(&script, events),
-        Err(why) => {
-            eprintln!("{why}");
-            ExitCode::from(2)
-        }
+fn one(script: &Script, telling: &Telling) -> Result<bool, String> {
+    let (world, outcome) = director::play_out(script);
+    for (at, index, event) in world.events.iter().skip(world.events.len().saturating_sub(telling.events)) {
+        println!("{at} {index} {event:?}");
     }
+    print!("{}", outcome.told);
+    println!(
+        "seed {}: {} machines, {} steps, {} starts, {} virtual ms, trace {}",
+        outcome.seed, outcome.machines, outcome.steps, outcome.starts, outcome.virtual_ms, outcome.trace
+    );
+    let Some(failure) = &outcome.failure else {
+        println!("every guarantee held");
+        return Ok(true);
+    };
+    println!("FAILED: {failure}");
+    if telling.shrink > 0 {
+        let shrunk = shrink(script, failure, telling.shrink);
+        let (before, left, file) = (script.acts.len(), shrunk.script.acts.len(), telling.write.display());
+        println!("\nshrunk in {} runs from {before} acts to {left}, among {} machines:", shrunk.runs, shrunk.script.machines());
+        print!("{}", shrunk.script.tell());
+        println!("{}", shrunk.failure);
+        fs::write(&telling.write, shrunk.script.to_toml()).map_err(|error| format!("{file}: cannot be written: {error}"))?;
+        println!("groundswell-testnet sim replay {file}");
+    }
+    Ok(false)
 }
 
-fn many(first: u64, end: u64, jobs: u64) -> ExitCode {
+fn scenarios(files: &[PathBuf]) -> Result<bool, String> {
+    let mut held = true;
+    for file in files {
+        let outcome = director::play(&read(file)?);
+        print!("{}", outcome.told);
+        if let Some(failure) = &outcome.failure {
+            println!("FAILED: {failure}  # groundswell-testnet sim replay {}", file.display());
+            held = false;
+        }
+    }
+    Ok(held)
+}
+
+fn many(first: u64, end: u64, jobs: u64) -> bool {
     let (begun, next) = (Instant::now(), AtomicU64::new(first));
     let outcomes = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -146,25 +207,41 @@ fn many(first: u64, end: u64, jobs: u64) -> ExitCode {
         sum(|outcome| outcome.virtual_ms) / 3_600_000,
         begun.elapsed().as_secs()
     );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    failed == 0
 }
 
-fn measure(nodes: u32) -> ExitCode {
-    let five_percent = Ppm::new(50_000).expect("a share");
-    let measured = measure::rollout(nodes, five_percent);
+fn five_percent() -> Ppm {
+    Ppm::new(50_000).expect("a share")
+}
+
+fn measure(nodes: u32) -> bool {
+    let measured = measure::rollout(nodes, five_percent());
     println!("{measured:#?}");
-    if measured.done { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    measured.done
 }
 
-fn told(failure: Option<&str>) -> ExitCode {
-    match failure {
-        None => {
-            println!("every guarantee held");
-            ExitCode::SUCCESS
-        }
-        Some(failure) => {
-            println!("FAILED: {failure}");
-            ExitCode::from(1)
-        }
+fn report(seeds: &str, nodes: &[u32], write: Option<&Path>) -> Result<bool, String> {
+    let (first, end) = parse(seeds)?;
+    let seeds = (first..end).map(|seed| Row::of(&format!("seed {seed}"), &swarm::run(seed)));
+    let rollouts = nodes.iter().map(|nodes| Row::measured(&measure::rollout(*nodes, five_percent())));
+    let rows: Vec<Row> = seeds.chain(rollouts).collect();
+    print!("{}", report::table(&rows));
+    if let Some(file) = write {
+        let text = serde_json::to_string_pretty(&rows).map_err(|error| error.to_string())?;
+        fs::write(file, text + "\n").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
     }
+    Ok(rows.iter().all(|row| row.failure.is_none()))
+}
+
+fn compare(files: &[PathBuf]) -> Result<bool, String> {
+    let mut reports = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+        let rows: Vec<Row> = serde_json::from_str(&text).map_err(|error| format!("{}: is no report: {error}", file.display()))?;
+        reports.push(rows);
+    }
+    let [base, head] = reports.as_slice() else { return Err("--diff takes two files".to_string()) };
+    let told = report::diff(base, head);
+    print!("{}", if told.is_empty() { "no difference\n" } else { &told });
+    Ok(head.iter().all(|row| row.failure.is_none()))
 }

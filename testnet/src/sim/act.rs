@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use groundswell_core::documents::rollout::{Rollout, Wave};
 use groundswell_core::number::Ppm;
 use groundswell_core::text::Pool;
 use serde::{Deserialize, Serialize};
@@ -128,6 +129,8 @@ pub enum Act {
         /// The other here.
         and_machine: u32,
     },
+    /// An operator cuts the next roster from every certificate; the rollouts that are published from now on name it.
+    CutRoster,
     /// A machine's disk is copied: one identity in two live places.
     Clone {
         /// Whose.
@@ -142,9 +145,19 @@ pub enum Act {
     SetBack {
         /// Whose.
         machine: u32,
+        /// Its slots too, and not its store alone.
+        #[serde(default = "yes")]
+        device: bool,
         /// It comes back after that.
         #[serde(rename = "for", with = "span")]
         for_ms: u64,
+    },
+    /// A machine more, that no roster lists.
+    Join {
+        /// In this pool.
+        pool: Pool,
+        /// Its certificate is handed to this one.
+        at_machine: u32,
     },
     /// A machine is switched off for good and its certificate retired.
     Retire {
@@ -155,7 +168,7 @@ pub enum Act {
     },
 }
 
-/// How a rollout goes.
+/// How a rollout goes. What is not said is as [`Terms::default`] has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Terms {
@@ -165,15 +178,54 @@ pub struct Terms {
     pub min_soaked_ppm: Ppm,
     /// Share of a wave that may fail.
     pub max_failure_ppm: Ppm,
+    /// Pools in scope; empty for all.
+    pub pools: Vec<Pool>,
+    /// Cumulative shares of the waves.
+    pub waves_ppm: Vec<Ppm>,
     /// How long each wave soaks.
     #[serde(rename = "soak", with = "span")]
     pub soak_ms: u64,
+    /// How long an upgrade may take.
+    #[serde(rename = "upgrade-timeout", with = "span")]
+    pub upgrade_timeout_ms: u64,
+    /// Whoever was not heard for so long is excused.
+    #[serde(rename = "offline-after", with = "span")]
+    pub offline_after_ms: u64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for Terms {
     fn default() -> Self {
         let share = |parts| Ppm::new(parts).expect("below a million");
-        Self { prefetch: true, min_soaked_ppm: share(500_000), max_failure_ppm: share(50_000), soak_ms: 30_000 }
+        Self {
+            prefetch: true,
+            min_soaked_ppm: share(500_000),
+            max_failure_ppm: share(50_000),
+            pools: Vec::new(),
+            waves_ppm: vec![share(100_000), share(500_000), share(1_000_000)],
+            soak_ms: 30_000,
+            upgrade_timeout_ms: 60_000,
+            offline_after_ms: 300_000,
+        }
+    }
+}
+
+impl Terms {
+    /// Writes them into a rollout.
+    pub(super) fn apply(&self, rollout: &mut Rollout) {
+        rollout.prefetch = self.prefetch;
+        rollout.min_soaked_ppm = self.min_soaked_ppm;
+        rollout.halt.max_failure_ppm = self.max_failure_ppm;
+        rollout.scope.pools.clone_from(&self.pools);
+        let soak_seconds = self.soak_ms / 1_000;
+        let wave = |share: &Ppm| Wave { percent_ppm: Some(*share), soak_seconds, ..Wave::default() };
+        rollout.waves = self.waves_ppm.iter().map(wave).collect();
+        rollout.open_waves = u32::try_from(rollout.waves.len()).expect("few waves");
+        rollout.upgrade_timeout_seconds = self.upgrade_timeout_ms / 1_000;
+        rollout.offline_after_seconds = self.offline_after_ms / 1_000;
     }
 }
 
@@ -190,7 +242,7 @@ pub struct Odd {
 impl fmt::Display for Act {
     /// `power-off machine=3 for=20m`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = toml::Table::try_from(self).expect("an act is a table of plain values");
+        let table = plain(toml::Table::try_from(self).expect("an act is a table of plain values"));
         let name = table.get("do").and_then(toml::Value::as_str).unwrap_or_default();
         write!(formatter, "{name}")?;
         for (key, value) in table.iter().filter(|(key, _)| *key != "do") {
@@ -203,7 +255,19 @@ impl fmt::Display for Act {
     }
 }
 
-mod maybe_span {
+/// An act's table without what goes without saying: terms that are the default.
+pub(super) fn plain(mut act: toml::Table) -> toml::Table {
+    let default = toml::Table::try_from(Terms::default()).expect("terms are a table of plain values");
+    if let Some(toml::Value::Table(terms)) = act.get_mut("terms") {
+        terms.retain(|key, value| default.get(key) != Some(value));
+        if terms.is_empty() {
+            act.remove("terms");
+        }
+    }
+    act
+}
+
+pub(super) mod maybe_span {
     //! A span that may be absent.
 
     use serde::{Deserializer, Serializer};
@@ -211,14 +275,14 @@ mod maybe_span {
     use super::span;
 
     #[expect(clippy::ref_option, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(span_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(span_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
         match span_ms {
             Some(span_ms) => span::serialize(span_ms, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
         span::deserialize(deserializer).map(Some)
     }
 }

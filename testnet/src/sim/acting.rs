@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use groundswell_core::text::Pool;
 
 use super::act::Act;
-use super::director::{Director, Snapshot};
+use super::director::{Director, Snapshot, first};
 
 impl Director {
     /// Does one thing.
@@ -59,6 +59,7 @@ impl Director {
             Act::Forgive { at_machine } => campaign.forgive(world, *at_machine),
             Act::Abort { at_machine, rollback } => campaign.abort(world, *at_machine, *rollback),
             Act::Disagree { at_machine, and_machine } => campaign.disagree(world, *at_machine, *and_machine),
+            Act::CutRoster => campaign.cut_roster(world),
             Act::Clone { machine } => {
                 if self.may_lie(*machine) && self.world.machine(*machine).key == *machine && !self.world.machine(*machine).liar {
                     let copy = self.world.clone_machine(*machine);
@@ -72,16 +73,26 @@ impl Director {
                     self.snapshots.insert(machine.index, snapshot);
                 }
             }
-            Act::SetBack { machine, for_ms } => {
+            Act::SetBack { machine, device, for_ms } => {
                 if self.may_lie(*machine)
                     && let Some(snapshot) = self.snapshots.remove(machine)
                 {
                     self.power_off(*machine, Some(*for_ms));
-                    let machine = self.world.machine_mut(*machine);
+                    let index = *machine;
+                    let machine = self.world.machine_mut(index);
                     machine.liar = true;
                     machine.disk = snapshot.disk;
-                    machine.device = snapshot.device;
+                    if *device {
+                        machine.device = snapshot.device;
+                        let floor = machine.device.floor();
+                        self.world.truth.set_back(index, floor);
+                    }
                 }
+            }
+            Act::Join { pool, at_machine } => {
+                let (index, certificate) = world.add(pool.as_str(), Some(first()));
+                self.start(index);
+                self.campaign.admit(&mut self.world, index, certificate, *at_machine);
             }
             Act::Retire { machine, at_machine } => {
                 if is_there(*machine) && self.campaign.retire(&mut self.world, *machine, *at_machine) {

@@ -2,6 +2,7 @@
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rollout::{Forgiven, Rollout, State};
+use groundswell_core::node::input::{Input, Source};
 use groundswell_core::node::view::{NodeRow, Standing};
 use groundswell_core::text::{Reason, RolloutId};
 use groundswell_core::time::Timestamp;
@@ -17,6 +18,8 @@ struct Signed {
     rollout: Rollout,
     release: Vec<u8>,
     artifact: Digest,
+    /// The roster that it names, unless that is the fleet's first.
+    roster: Option<Vec<u8>>,
     generations: Vec<Vec<u8>>,
 }
 
@@ -25,6 +28,8 @@ struct Signed {
 pub struct Campaign {
     rollouts: Vec<Signed>,
     retirements: Vec<Vec<u8>>,
+    /// The newest roster, unless that is the fleet's first.
+    roster: Option<Vec<u8>>,
     /// The world was healed: operators also give up those that lied.
     last: bool,
 }
@@ -63,12 +68,7 @@ impl Campaign {
         let version = format!("{sequence}.0.0");
         let (release, body) = world.operator.release(&version, sequence, version.as_bytes());
         let mut rollout = world.operator.rollout(&format!("rollout-{sequence}"), &release, &body);
-        rollout.prefetch = terms.prefetch;
-        rollout.min_soaked_ppm = terms.min_soaked_ppm;
-        rollout.halt.max_failure_ppm = terms.max_failure_ppm;
-        for wave in &mut rollout.waves {
-            wave.soak_seconds = terms.soak_ms / 1_000;
-        }
+        terms.apply(&mut rollout);
         world.behaviours.insert(release.digest, behaviour);
         world.truth.releases.insert(release.digest, body.sequence);
         let count = world.count();
@@ -77,7 +77,8 @@ impl Campaign {
         }
         let artifact = Digest::of(version.as_bytes());
         let signed = world.operator.sign_rollout(&rollout);
-        let signed = Signed { rollout, release: release.bytes, artifact, generations: vec![signed.bytes] };
+        let roster = self.roster.clone();
+        let signed = Signed { rollout, release: release.bytes, artifact, roster, generations: vec![signed.bytes] };
         self.rollouts.push(signed);
         self.bring(world, at);
         Some(release.digest)
@@ -90,6 +91,9 @@ impl Campaign {
         world.publish(at, &signed.release);
         for generation in signed.generations.iter().rev().take(2).rev() {
             world.publish(at, generation);
+        }
+        if let Some(bytes) = signed.roster {
+            world.input(at, Input::Roster { bytes, source: Source::Store });
         }
         for retirement in self.retirements.clone() {
             world.publish(at, &retirement);
@@ -174,6 +178,23 @@ impl Campaign {
             }
             next.forgiven.sort_by_key(|entry| (entry.node, entry.claim));
         });
+    }
+
+    /// Cuts the next roster from every certificate.
+    pub fn cut_roster(&mut self, world: &mut World) {
+        self.set_clock(world);
+        self.roster = Some(world.operator.cut_roster().bytes);
+        world.list_everybody();
+    }
+
+    /// Hands a newcomer its certificate and the fleet document, and its certificate to one machine.
+    pub fn admit(&self, world: &mut World, index: u32, certificate: Vec<u8>, at_machine: u32) {
+        if let Some(at) = somebody(world, at_machine) {
+            world.publish(at, &certificate);
+        }
+        for bytes in [world.operator.fleet().to_vec(), certificate] {
+            world.input(index, Input::Document { bytes, source: Source::Store });
+        }
     }
 
     /// Retires a machine, which is switched off for good. Whether its pool can do without it, and it was.

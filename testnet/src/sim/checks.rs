@@ -35,6 +35,13 @@ pub struct Truth {
     grants: BTreeMap<(NodeId, String, u16), (NodeId, ClaimName)>,
 }
 
+impl Truth {
+    /// A machine's slots were set back with everything that they knew: what runs there is no older than what they know now.
+    pub(super) fn set_back(&mut self, index: u32, floor: Sequence) {
+        self.floors.insert(index, floor);
+    }
+}
+
 /// S1: no pool has more nodes disrupted than its budget. Machines that were made to lie count for themselves only.
 ///
 /// # Errors
@@ -131,13 +138,14 @@ pub fn s5_floor(truth: &Truth, machine: &Machine) -> Result<(), String> {
     }
 }
 
-/// S6: something runs at every instant, and a node that is not in the middle of an upgrade knows what.
+/// S6: something runs at every instant, and a node that is not in the middle of an upgrade knows what, once its device
+/// has told it: at the instant of its start it knows what its store says, which may have been set back.
 ///
 /// # Errors
 /// What it believes instead.
 pub fn s6_runnable(machine: &Machine, at_ms: u64) -> Result<(), String> {
     let Some(running) = machine.device.running() else { return Err("nothing runs".to_string()) };
-    let Some(node) = &machine.node else { return Ok(()) };
+    let Some(node) = machine.node.as_ref().filter(|_| machine.booted_ms < at_ms) else { return Ok(()) };
     for product in node.view(machine.now(at_ms)).products {
         let believes = product.version.filter(|_| product.phase != Phase::Activating);
         if believes.as_ref().is_some_and(|version| *version != running.version.to_string()) {

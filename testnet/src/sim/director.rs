@@ -1,5 +1,5 @@
-//! Plays a [`Script`]: lets virtual time pass and does what the script says when it says so; then heals the world and
-//! demands progress, where the script does.
+//! Plays a [`Script`]: lets virtual time pass, does what the script says and asks for what it expects, when it says so;
+//! then heals the world and demands progress, where the script does.
 //!
 //! What an act does stands in [`super::acting`].
 
@@ -9,14 +9,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use groundswell_core::digest::Digest;
 use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::Running;
-use groundswell_core::text::Version;
+use groundswell_core::text::{Pool, Version};
 
 use super::act::Terms;
 use super::campaign::Campaign;
 use super::checks::{l1_everybody, l2_returned, l3_heard, l4_slots};
 use super::device::{Behaviour, Device};
+use super::expect::{Expectation, Sight};
+use super::measure::signed;
 use super::operator::Operator;
 use super::script::{Scheduled, Script};
+use super::span;
 use super::world::{Faults, World};
 
 const SECOND: u64 = 1_000;
@@ -38,8 +41,18 @@ pub struct Outcome {
     pub virtual_ms: u64,
     /// Upgrades that machines started.
     pub starts: u64,
+    /// Records that machines signed.
+    pub records: u64,
+    /// Frames that machines sent.
+    pub frames: u64,
+    /// Their bytes.
+    pub frame_bytes: u64,
+    /// The most machines of each pool that were disrupted at once.
+    pub most_disrupted: BTreeMap<Pool, usize>,
     /// A hash over everything that happened.
     pub trace: String,
+    /// What was expected and came true, with what the fleet looked like.
+    pub told: String,
     /// The guarantee that did not hold, and how.
     pub failure: Option<String>,
 }
@@ -50,6 +63,10 @@ pub(super) struct Director {
     pub(super) world: World,
     pub(super) campaign: Campaign,
     acts: VecDeque<Scheduled>,
+    expected: VecDeque<Expectation>,
+    /// What may still become so.
+    open: Vec<Expectation>,
+    told: String,
     lasts_ms: u64,
     progress: Option<Terms>,
     /// Machines that are off, and when they come back; never by themselves where nothing is said.
@@ -88,14 +105,19 @@ pub fn play_out(script: &Script) -> (World, Outcome) {
         Ok(result) => result.err(),
         Err(panic) => Some(told_by(panic.as_ref())),
     };
-    let world = director.world;
+    let (world, told) = (director.world, director.told);
     let outcome = Outcome {
         seed: script.seed,
         machines: world.count(),
         steps: world.steps,
         virtual_ms: world.now_ms,
         starts: world.starts,
+        records: world.machines.iter().map(signed).sum(),
+        frames: world.frames,
+        frame_bytes: world.frame_bytes,
+        most_disrupted: world.most_disrupted.clone(),
         trace: world.trace_hash(),
+        told,
         failure,
     };
     (world, outcome)
@@ -104,6 +126,11 @@ pub fn play_out(script: &Script) -> (World, Outcome) {
 fn told_by(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_string()
+}
+
+fn unmet(expectation: &Expectation, world: &World) -> String {
+    let why = expectation.judge(world).err().unwrap_or_else(|| "the script ends before it is asked for".to_string());
+    format!("expected at {}: {}: {why}", span::tell(world.now_ms), expectation.that)
 }
 
 impl Director {
@@ -115,17 +142,32 @@ impl Director {
             policy.budget_ppm = plan.budget_ppm;
             policy.urgent_budget_ppm = plan.budget_ppm;
             policy.presume_lost_after_seconds = plan.presume_lost_after_ms / SECOND;
+            policy.start_within_seconds = plan.start_within_ms / SECOND;
         }
         let pools: Vec<(&str, u32)> = script.pools.iter().map(|plan| (plan.name.as_str(), plan.machines)).collect();
         let mut world = World::with_operator(script.seed, &pools, Some(first()), operator);
         world.loss = script.loss_ppm;
         world.faults = script.faults;
+        for plan in script.pools.iter().filter(|plan| plan.lean) {
+            for index in 0..world.count() {
+                if world.machine(index).pool == plan.name {
+                    world.machine_mut(index).lean = true;
+                    world.stop(index);
+                    world.start(index);
+                }
+            }
+        }
         let mut acts = script.acts.clone();
         acts.sort_by_key(|scheduled| scheduled.at_ms);
+        let mut expected = script.expect.clone();
+        expected.sort_by_key(|expectation| expectation.at_ms);
         Self {
             world,
             campaign: Campaign::default(),
             acts: acts.into(),
+            expected: expected.into(),
+            open: Vec::new(),
+            told: String::new(),
             lasts_ms: script.lasts_ms,
             progress: script.progress.clone(),
             off: BTreeMap::new(),
@@ -135,11 +177,28 @@ impl Director {
     }
 
     fn play(&mut self) -> Result<(), String> {
-        while let Some(Scheduled { at_ms, act }) = self.acts.pop_front().filter(|scheduled| scheduled.at_ms <= self.lasts_ms) {
-            self.pass_until(at_ms);
-            self.apply(&act);
+        loop {
+            let act_at = self.acts.front().map_or(u64::MAX, |scheduled| scheduled.at_ms);
+            let asked_at = self.expected.front().map_or(u64::MAX, |expectation| expectation.at_ms);
+            if act_at.min(asked_at) > self.lasts_ms {
+                break;
+            }
+            // What is expected of an instant is asked for before anything happens then.
+            if act_at < asked_at {
+                self.pass_until(act_at)?;
+                if let Some(Scheduled { act, .. }) = self.acts.pop_front() {
+                    self.apply(&act);
+                }
+            } else {
+                self.pass_until(asked_at)?;
+                self.open.extend(self.expected.pop_front());
+                self.ask()?;
+            }
         }
-        self.pass_until(self.lasts_ms);
+        self.pass_until(self.lasts_ms)?;
+        if let Some(left) = self.open.first() {
+            return Err(unmet(left, &self.world));
+        }
         match self.progress.take() {
             Some(terms) => {
                 self.heal();
@@ -150,14 +209,53 @@ impl Director {
     }
 
     /// Lets time pass; machines come back when they are due.
-    fn pass_until(&mut self, at_ms: u64) {
-        let looks = self.world.faults.power_in_effects > Ppm::ZERO || self.world.faults.power_in_steps > Ppm::ZERO;
+    fn pass_until(&mut self, at_ms: u64) -> Result<(), String> {
+        let fails = self.world.faults.power_in_effects > Ppm::ZERO || self.world.faults.power_in_steps > Ppm::ZERO;
         while self.world.now_ms < at_ms {
-            let look = if looks { self.world.now_ms + LOOK_MS } else { at_ms };
+            let look_ms = if !self.open.is_empty() {
+                SECOND
+            } else if fails {
+                LOOK_MS
+            } else {
+                at_ms
+            };
+            let look = self.world.now_ms.saturating_add(look_ms);
             let back = self.off.values().flatten().copied().min().unwrap_or(at_ms);
             self.world.run_for(at_ms.min(look).min(back).saturating_sub(self.world.now_ms));
             self.notice_power_losses();
             self.bring_back();
+            self.ask()?;
+        }
+        Ok(())
+    }
+
+    /// Asks for what is expected now.
+    fn ask(&mut self) -> Result<(), String> {
+        let now_ms = self.world.now_ms;
+        for expectation in std::mem::take(&mut self.open) {
+            if expectation.judge(&self.world).is_ok() {
+                self.note(&expectation);
+            } else if expectation.until_ms.is_some_and(|until| until > now_ms) {
+                self.open.push(expectation);
+            } else {
+                return Err(unmet(&expectation, &self.world));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what came true, for the scenario's golden text: what may become so at any time with the minutes that it
+    /// took, what is so at a moment with what the fleet looked like.
+    fn note(&mut self, expectation: &Expectation) {
+        let Expectation { that, at_ms, until_ms, .. } = expectation;
+        if until_ms.is_some() {
+            let minutes = (self.world.now_ms - at_ms).div_ceil(MINUTE);
+            self.told += &format!("{}: {that}, within {minutes} min\n", span::tell(*at_ms));
+        } else {
+            self.told += &format!("{}: {that}\n", span::tell(*at_ms));
+            for line in Sight::of(&self.world).to_string().lines() {
+                self.told += &format!("    {line}\n");
+            }
         }
     }
 

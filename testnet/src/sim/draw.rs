@@ -36,6 +36,7 @@ const FAULTS: &[Fault] = &[
     Fault { weights: 1..=8, draw: operator },
     Fault { weights: 0..=1, draw: lie },
     Fault { weights: 0..=1, draw: retire },
+    Fault { weights: 0..=1, draw: join },
 ];
 
 /// What operators have signed last, as far as a script can know.
@@ -103,7 +104,8 @@ pub fn draw(seed: u64) -> Script {
     let progress = Some(Terms { min_soaked_ppm: share(500_000), ..drawing.terms() });
     let mut acts = drawing.acts;
     acts.sort_by_key(|scheduled| scheduled.at_ms);
-    Script { seed, pools, loss_ppm, faults, lasts_ms, progress, acts }
+    let (story, cases, expect) = (String::new(), Vec::new(), Vec::new());
+    Script { story, cases, seed, pools, loss_ppm, faults, lasts_ms, progress, acts, expect }
 }
 
 fn pools(dice: &mut ChaCha8Rng) -> Vec<PoolPlan> {
@@ -114,6 +116,8 @@ fn pools(dice: &mut ChaCha8Rng) -> Vec<PoolPlan> {
         machines: u32::try_from(1 + roll(dice, 8)).expect("few machines"),
         budget_ppm: share(one_of(&[50_000, 50_000, 250_000, 500_000], roll(dice, 4))),
         presume_lost_after_ms: 1_000 * one_of(&[86_400, 600, 600, 0], roll(dice, 4)),
+        start_within_ms: MINUTE,
+        lean: false,
     };
     names.map(plan).collect()
 }
@@ -166,6 +170,7 @@ impl Drawing {
             min_soaked_ppm: share(if self.roll(2) == 0 { 500_000 } else { 900_000 }),
             max_failure_ppm: share(if self.roll(2) == 0 { 50_000 } else { 300_000 }),
             soak_ms: (5 + self.roll(60)) * SECOND,
+            ..Terms::default()
         }
     }
 }
@@ -279,7 +284,8 @@ fn lie(drawing: &mut Drawing) {
         drawing.happens(Act::Clone { machine });
     } else if let Some(taken) = drawing.snapshots.pop() {
         let for_ms = drawing.outage_ms();
-        drawing.happens(Act::SetBack { machine: taken, for_ms });
+        let device = drawing.roll(2) == 0;
+        drawing.happens(Act::SetBack { machine: taken, device, for_ms });
     } else {
         drawing.snapshots.push(machine);
         drawing.happens(Act::Snapshot { machine });
@@ -293,4 +299,13 @@ fn retire(drawing: &mut Drawing) {
     if drawing.roll(2) == 0 {
         drawing.happens_after(back_ms, Act::PowerOn { machine });
     }
+}
+
+/// A machine more, that no roster lists.
+fn join(drawing: &mut Drawing) {
+    let pick = drawing.roll(drawing.pools.len() as u64);
+    let Some(pool) = usize::try_from(pick).ok().and_then(|pick| drawing.pools.get(pick)).cloned() else { return };
+    let at_machine = drawing.anybody();
+    drawing.machines += 1;
+    drawing.happens(Act::Join { pool, at_machine });
 }

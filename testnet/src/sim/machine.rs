@@ -47,6 +47,8 @@ pub struct Machine {
     pub slept_ms: u64,
     /// Asleep until then, in world time; 0 when awake.
     pub asleep_until_ms: u64,
+    /// It syncs rarely and serves nobody.
+    pub lean: bool,
     /// It was made to lie about itself: cloned, set back, or signing two records under one stamp.
     pub liar: bool,
     /// Its health check, as its agent was last told, finds it down.
@@ -92,7 +94,7 @@ impl Machine {
             fleet,
             platform: platform(),
             products: BTreeSet::from([product()]),
-            lean: false,
+            lean: self.lean,
             local_trust: LocalTrust::default(),
             bootstrap,
             silent: false,

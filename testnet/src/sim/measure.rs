@@ -42,7 +42,8 @@ pub struct Measured {
     pub real_ms: u128,
 }
 
-fn signed(machine: &Machine) -> u64 {
+/// How many records a machine has signed, by its newest stamp.
+pub(super) fn signed(machine: &Machine) -> u64 {
     let Some(node) = &machine.node else { return 0 };
     let stamps = [RecordKind::Status, RecordKind::Grants].map(|kind| node.ledger().stamp(&RecordKey { node: machine.id, kind }));
     stamps.into_iter().flatten().map(|stamp| stamp.counter).max().unwrap_or(0)

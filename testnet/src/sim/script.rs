@@ -11,6 +11,7 @@
 //!     { at = "5s", do = "publish", at-machine = 0 },
 //!     { at = "1m30s", do = "power-off", machine = 3, for = "20m" },
 //! ]
+//! expect = [{ that = "all but one run it", at = "20m", runs = { "1.0.0" = 1, "2.0.0" = 5 } }]
 //! ```
 
 use std::fmt::Write as _;
@@ -19,7 +20,8 @@ use groundswell_core::number::Ppm;
 use groundswell_core::text::Pool;
 use serde::{Deserialize, Serialize};
 
-use super::act::{Act, Terms};
+use super::act::{Act, Terms, plain};
+use super::expect::Expectation;
 use super::span;
 use super::world::Faults;
 
@@ -27,6 +29,12 @@ use super::world::Faults;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Script {
+    /// What it is about, in a sentence or two.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub story: String,
+    /// Numbers of the cases that it tells, for example `D13`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<String>,
     /// From which delays, losses and the like are drawn.
     #[serde(default)]
     pub seed: u64,
@@ -47,6 +55,9 @@ pub struct Script {
     /// What happens, in order of time.
     #[serde(default)]
     pub acts: Vec<Scheduled>,
+    /// What must be so, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expect: Vec<Expectation>,
 }
 
 /// A pool of machines that are set up alike.
@@ -63,6 +74,12 @@ pub struct PoolPlan {
     /// When a holder that says nothing is presumed lost; never for 0.
     #[serde(rename = "presume-lost-after", default = "a_day", with = "span")]
     pub presume_lost_after_ms: u64,
+    /// How long after its claim a holder may start.
+    #[serde(rename = "start-within", default = "a_minute", with = "span")]
+    pub start_within_ms: u64,
+    /// Its machines are lean: they sync every 15 minutes and serve nobody.
+    #[serde(default)]
+    pub lean: bool,
 }
 
 /// Something that happens at a moment.
@@ -82,6 +99,10 @@ fn none() -> Ppm {
 
 fn five_percent() -> Ppm {
     Ppm::new(50_000).expect("a share")
+}
+
+fn a_minute() -> u64 {
+    60_000
 }
 
 fn a_day() -> u64 {
@@ -111,16 +132,20 @@ impl Script {
     pub fn to_toml(&self) -> String {
         let table = toml::Table::try_from(self).expect("a script is a table of plain values");
         let mut text = String::new();
-        for key in ["seed", "pools", "loss-ppm", "faults", "lasts", "progress"] {
-            if let Some(value) = table.get(key) {
-                let _ = writeln!(text, "{key} = {value}");
+        for (key, value) in table.iter().filter(|(key, _)| *key != "acts" && *key != "expect") {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+        for key in ["acts", "expect"] {
+            let lines: Vec<&toml::Value> = table.get(key).and_then(toml::Value::as_array).into_iter().flatten().collect();
+            if !lines.is_empty() {
+                let _ = writeln!(text, "{key} = [");
+                for line in lines.into_iter().filter_map(toml::Value::as_table) {
+                    let _ = writeln!(text, "    {},", toml::Value::Table(plain(line.clone())));
+                }
+                text += "]\n";
             }
         }
-        text += "acts = [\n";
-        for act in table.get("acts").and_then(toml::Value::as_array).into_iter().flatten() {
-            let _ = writeln!(text, "    {act},");
-        }
-        text + "]\n"
+        text
     }
 
     /// What happens, one line each, for people.

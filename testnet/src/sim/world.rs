@@ -175,11 +175,7 @@ impl World {
             tickets: BTreeMap::new(),
             power_fails: BTreeSet::new(),
         };
-        for (pool, count) in pools {
-            let pool = Pool::new(*pool).expect("a plain name");
-            let policy = world.operator.policies.get(&pool).cloned().unwrap_or_default();
-            world.budgets.insert(pool, slots(usize::try_from(*count).expect("few machines"), policy.budget_ppm));
-        }
+        world.list_everybody();
         for index in 0..world.count() {
             world.start(index);
             for bytes in documents.clone() {
@@ -187,6 +183,17 @@ impl World {
             }
         }
         world
+    }
+
+    /// A roster lists every machine that there is now, copies aside. While an older one may still count somewhere, a
+    /// pool's budget is the larger of both.
+    pub(super) fn list_everybody(&mut self) {
+        for pool in self.machines.iter().map(|machine| machine.pool.clone()).collect::<BTreeSet<_>>() {
+            let listed = self.machines.iter().filter(|machine| machine.pool == pool && machine.key == machine.index).count();
+            let policy = self.operator.policies.get(&pool).cloned().unwrap_or_default();
+            let budget = self.budgets.entry(pool).or_default();
+            *budget = slots(listed, policy.budget_ppm).max(*budget);
+        }
     }
 
     /// How many machines there are.
@@ -442,6 +449,7 @@ impl Machine {
             links: BTreeMap::new(),
             slept_ms: 0,
             asleep_until_ms: 0,
+            lean: false,
             liar: false,
             found_down: false,
             wakes: (0, 0),

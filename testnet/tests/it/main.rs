@@ -1,7 +1,9 @@
 //! Whole fleets, each test one story: in the virtual world, and (`system_…`) of real agents with the real binary.
 
+mod cases;
 mod faults;
 mod rollouts;
+mod scenarios;
 mod scripts;
 mod swarm;
 mod system_bad_input;
