@@ -5,7 +5,7 @@
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::node::effect::Accepted;
-use groundswell_core::node::view::{Explanation, LeaseView, NodeView, PeerView, RolloutView};
+use groundswell_core::node::view::{Explanation, LeaseView, NodeView, PeerView, RolloutView, RosterView};
 use groundswell_core::text::Product;
 use groundswell_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,7 @@ pub enum Request {
     Status(Reply<StatusView>),
     Rollouts(Reply<Vec<RolloutView>>),
     Leases(Reply<Vec<LeaseView>>),
+    Roster(Reply<Option<RosterView>>),
     Peers(Reply<Vec<PeerView>>),
     Explain { product: Option<Product>, reply: Reply<Vec<Explanation>> },
     Documents(Reply<Vec<DocumentView>>),
@@ -179,6 +180,12 @@ impl Handle {
     #[expect(clippy::missing_errors_doc, reason = "see `status`")]
     pub async fn leases(&self) -> Result<Vec<LeaseView>, Gone> {
         self.ask(Request::Leases).await
+    }
+
+    /// The newest roster and how far leases have moved to it; `None` before any is here.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn roster(&self) -> Result<Option<RosterView>, Gone> {
+        self.ask(Request::Roster).await
     }
 
     /// Members as seen here.

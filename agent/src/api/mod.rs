@@ -62,6 +62,7 @@ fn router(surface: Surface) -> Router {
         .route("/v1/status", get(routes::status))
         .route("/v1/rollouts", get(routes::rollouts))
         .route("/v1/leases", get(routes::leases))
+        .route("/v1/roster", get(routes::roster))
         .route("/v1/peers", get(routes::peers))
         .route("/v1/explain", get(routes::explain))
         .route("/v1/events", get(stream::events))

@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{Uri, header};
 use axum::response::IntoResponse;
 use groundswell_core::digest::{Digest, Hex32};
-use groundswell_core::node::view::{Explanation, LeaseView, PeerView, RolloutView};
+use groundswell_core::node::view::{Explanation, LeaseView, PeerView, RolloutView, RosterView};
 use groundswell_core::text::Product;
 use serde::Deserialize;
 
@@ -25,6 +25,11 @@ pub(super) async fn rollouts(State(surface): State<Surface>) -> Answer<Vec<Rollo
 
 pub(super) async fn leases(State(surface): State<Surface>) -> Answer<Vec<LeaseView>> {
     Ok(Json(surface.handle.leases().await?))
+}
+
+/// `null` before any roster is here.
+pub(super) async fn roster(State(surface): State<Surface>) -> Answer<Option<RosterView>> {
+    Ok(Json(surface.handle.roster().await?))
 }
 
 pub(super) async fn peers(State(surface): State<Surface>) -> Answer<Vec<PeerView>> {

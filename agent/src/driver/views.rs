@@ -22,6 +22,9 @@ impl Driver {
             Request::Leases(reply) => {
                 let _ = reply.send(self.node.lock().leases(now));
             }
+            Request::Roster(reply) => {
+                let _ = reply.send(self.node.lock().roster());
+            }
             Request::Peers(reply) => {
                 let _ = reply.send(self.node.lock().peers(now));
             }

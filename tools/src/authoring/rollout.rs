@@ -131,6 +131,7 @@ fn derived_id(folder: &FleetFolder, draft: &Rollout) -> RolloutId {
     timeless.expires_at = Timestamp::from_seconds(draft.expires_at.seconds().saturating_sub(draft.issued_at.seconds()));
     // A roster that is not signed yet says when it was cut: its version tells as much.
     timeless.roster.digest = Digest::of(&[]);
+    timeless.roster.size = 0;
     let draft = Body::Rollout(timeless).encode();
     let id = |turn: u32| {
         let digest = Digest::of(&[&draft[..], &turn.to_be_bytes()].concat());

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Body;
-use groundswell_core::documents::roster::{Listed, Roster};
+use groundswell_core::documents::roster::{Listed, Roster, WrittenOff};
 use groundswell_core::documents::tag::{RosterType, Spec1};
+use groundswell_core::limits::ROSTER_CHAIN;
+use groundswell_core::node::view::RosterView;
 use groundswell_core::node_id::NodeId;
+use groundswell_core::record::ClaimName;
 use groundswell_core::text::Pool;
 
 use super::clock::now;
@@ -31,8 +34,17 @@ pub(crate) struct Cut {
     pub(crate) moved: Vec<String>,
 }
 
+/// What an operator and an agent add to what the folder knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wishes<'a> {
+    /// How far leases have moved to the newest roster, as an agent of this fleet sees it.
+    pub(crate) seen: Option<&'a RosterView>,
+    /// Claims to write off, each neither live nor heard of.
+    pub(crate) write_off: &'a [WrittenOff],
+}
+
 /// The roster for the next rollout: the newest one, or a new version when something changed.
-pub(crate) fn cut(folder: &FleetFolder) -> Result<Cut, Failure> {
+pub(crate) fn cut(folder: &FleetFolder, wishes: &Wishes<'_>) -> Result<Cut, Failure> {
     let shelf = folder.shelf();
     let mut newest: Vec<(Digest, &Roster)> = Vec::new();
     for (digest, roster) in shelf.rosters() {
@@ -58,15 +70,21 @@ pub(crate) fn cut(folder: &FleetFolder) -> Result<Cut, Failure> {
         .filter_map(|node| node.pool.as_ref())
         .collect();
     let pools: BTreeMap<Pool, _> = pools.into_iter().map(|pool| (pool.clone(), file.policy(pool))).collect();
-    let mut removed: BTreeSet<NodeId> = before.into_iter().flat_map(|roster| roster.removed.iter().copied()).collect();
+    // Of rivals both: what the one removed or wrote off is so.
+    let rivals = || newest.iter().map(|(_, roster)| *roster);
+    let mut removed: BTreeSet<NodeId> = rivals().flat_map(|roster| roster.removed.iter().copied()).collect();
     let gone = |listed: &&Listed| nodes.binary_search_by(|node| node.id.cmp(&listed.id)).is_err();
-    removed.extend(before.into_iter().flat_map(|roster| &roster.nodes).filter(gone).map(|listed| listed.id));
+    // A certificate that has only expired can be renewed: its node may be in an upgrade, and it may return.
+    let for_good = |id: &NodeId| shelf.is_retired(id) || folder.fleet().revoked.contains(id);
+    removed.extend(rivals().flat_map(|roster| &roster.nodes).filter(gone).map(|listed| listed.id).filter(for_good));
 
+    let written_off = written_off(rivals(), wishes.write_off);
     let (joined, left, moved) = differences(folder, before, &nodes);
     if let [(digest, roster)] = newest.as_slice()
         && roster.nodes == nodes
         && roster.pools == pools
         && roster.meet == file.meet
+        && roster.written_off == written_off
     {
         return Ok(Cut { roster: (*roster).clone(), digest: *digest, fresh: false, joined, left, moved });
     }
@@ -77,25 +95,86 @@ pub(crate) fn cut(folder: &FleetFolder) -> Result<Cut, Failure> {
         );
         return Err(Failure::invalid(what));
     }
+    let version = before.map_or(1, |roster| roster.version + 1);
+    let previous: Vec<Digest> = newest.iter().map(|(digest, _)| *digest).collect::<BTreeSet<_>>().into_iter().collect();
+    check_first(folder, version, &previous, wishes.seen)?;
+    let settled = settled(&newest, &previous, wishes.seen);
+    if version - settled > ROSTER_CHAIN {
+        let what = format!(
+            "roster {version} would be {} versions beyond the last settled one, {settled}, and agents keep {ROSTER_CHAIN}: ask an \
+             agent by --socket what is settled, and retire the machines that are off for good",
+            version - settled
+        );
+        return Err(Failure::invalid(what));
+    }
     let roles = &folder.fleet().roles;
     let roster = Roster {
         kind: RosterType,
         spec: Spec1,
         fleet: folder.id(),
-        version: before.map_or(1, |roster| roster.version + 1),
-        previous: newest.iter().map(|(digest, _)| *digest).collect::<BTreeSet<_>>().into_iter().collect(),
-        // Nothing is known to have ended beyond what was; only the tools that see the mesh raise it.
-        settled: before.map_or(1, |roster| roster.settled),
+        version,
+        previous,
+        settled,
         issued_at: now(),
         keys: super::rollout::listed_keys(&roles.rollout),
         pools,
         nodes,
         removed: removed.into_iter().collect(),
-        written_off: before.map(|roster| roster.written_off.clone()).unwrap_or_default(),
+        written_off,
         meet: file.meet,
     };
     let digest = Digest::of(&Body::Roster(roster.clone()).encode());
     Ok(Cut { roster, digest, fresh: true, joined, left, moved })
+}
+
+/// What an agent has seen to be settled, when what it has seen is what the new roster follows; else what was signed before.
+/// Of rivals the lower: what the one settled the other may not have.
+fn settled(newest: &[(Digest, &Roster)], previous: &[Digest], seen: Option<&RosterView>) -> u64 {
+    let signed = newest.iter().map(|(_, roster)| roster.settled).min().unwrap_or(1);
+    let same = |seen: &&RosterView| seen.digests.iter().copied().collect::<BTreeSet<_>>().iter().eq(previous);
+    seen.filter(same).map_or(signed, |seen| seen.settled.max(signed))
+}
+
+/// The mesh, or a rollout in this folder, knows of no roster that the new one would pass over: it would be that one's rival,
+/// and a pool that begins with two rivals has no old wardens to protect it (design, section 7, rule 8).
+fn check_first(folder: &FleetFolder, version: u64, previous: &[Digest], seen: Option<&RosterView>) -> Result<(), Failure> {
+    let dir = folder.dir().join("rosters");
+    let passed_over = |seen: &&RosterView| {
+        let unknown = seen.digests.iter().any(|digest| previous.binary_search(digest).is_err());
+        seen.version >= version || seen.version + 1 == version && unknown
+    };
+    if let Some(seen) = seen.filter(passed_over) {
+        let digests: Vec<String> = seen.digests.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "the agent knows roster {} as {}, and {} does not hold it: a roster cut without it would be its rival: `swell fleet pull` first",
+            seen.version,
+            digests.join(" and "),
+            dir.display()
+        );
+        return Err(Failure::invalid(what));
+    }
+    let named = folder.shelf().rollouts().map(|stands| &stands.rollout);
+    match named.filter(|rollout| folder.shelf().roster(&rollout.roster.digest).is_none()).find(|it| it.roster.version >= version)
+    {
+        Some(rollout) => Err(Failure::invalid(format!(
+            "rollout {} is over roster {} ({}), which is not in {}: get it back; another one would be its rival",
+            rollout.id,
+            rollout.roster.version,
+            rollout.roster.digest,
+            dir.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Of each node the highest claim that was ever written off: it ends every earlier one too, and for good.
+fn written_off<'a>(before: impl Iterator<Item = &'a Roster>, more: &[WrittenOff]) -> Vec<WrittenOff> {
+    let mut highest: BTreeMap<NodeId, ClaimName> = BTreeMap::new();
+    for entry in before.flat_map(|roster| &roster.written_off).chain(more) {
+        let claim = highest.entry(entry.node).or_insert(entry.claim);
+        *claim = entry.claim.max(*claim);
+    }
+    highest.into_iter().map(|(node, claim)| WrittenOff { node, claim }).collect()
 }
 
 /// Every node in a pool with a certificate that counts, in order of ids.

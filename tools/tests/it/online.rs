@@ -169,6 +169,53 @@ fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
 }
 
 #[test]
+fn a_roster_calls_settled_what_the_agent_says_has_ended_and_is_never_cut_twice() {
+    let desk = desk_with_release();
+    let agent = start(&desk, "a1", &[]);
+    let socket = ["--socket", agent.socket.as_str()];
+    let create = |id: &str, more: &[&str]| {
+        let line = ["rollout", "create", "rollout.toml", "--fleet", "fleet", "--key", "keys/rollout.pem", "--id", id];
+        [&line[..], more].concat().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let made = |id: &str, more: &[&str]| {
+        let line = create(id, more);
+        desk.json(&line.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    desk.done(&[&["publish", "fleet", "out/1.0.0"], &socket[..]].concat());
+    let peers = [&["peers"], &socket[..]].concat();
+    until(&desk, &peers, |peers| peers.as_array().is_some_and(|peers| peers.len() >= 2));
+    // Two of three nodes never run, so nothing that they may have promised is known to have ended.
+    desk.admit(&[("a4", "p")]);
+    let second = made("r2", &socket);
+    assert_eq!((&second["rosterVersion"], &second["settled"]), (&2.into(), &1.into()));
+    desk.done(&[&["publish", "fleet"], &socket[..]].concat());
+    // Another laptop has the folder of before: what it would cut is a rival of what the mesh has.
+    let rosters = desk.path("fleet/rosters/2.json");
+    let kept = std::fs::read(&rosters).unwrap();
+    std::fs::remove_file(&rosters).unwrap();
+    let refusal = |more: &[&str]| {
+        let line = create("r3", more);
+        desk.fails(2, &line.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(refusal(&socket).contains("its rival: `swell fleet pull` first"), "the agent knows roster 2");
+    assert!(refusal(&[]).contains("is not in"), "and without it the folder's own rollout names it");
+    std::fs::write(&rosters, kept).unwrap();
+    desk.admit(&[("a5", "p")]);
+    let line = create("r3", &socket);
+    let text = desk.done(&line.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(text.contains("rosters before 1 have ended; ") && text.contains("wardens of slot 0 under roster 1"), "{text}");
+    let nobody = create("r4", &["--socket", "nowhere.sock"]);
+    desk.admit(&[("a6", "p")]);
+    let text = desk.done(&nobody.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(text.contains("no agent was asked"), "{text}");
+    let missing = [&socket[..], &["--write-off", "a2"]].concat();
+    assert!(refusal(&missing).contains("NODE:CLAIM"));
+    let written = made("r5", &[&socket[..], &["--write-off", "a2:1.7"]].concat());
+    assert_eq!(written["rosterVersion"], 5, "a write-off is a reason to cut a roster");
+    assert!(desk.read("fleet/rosters/5.json").len() > 100);
+}
+
+#[test]
 fn nobody_there_is_exit_3_with_the_address() {
     let desk = desk_with_release();
     assert!(desk.fails(3, &["status", "--socket", "nowhere.sock"]).contains("nowhere.sock"));

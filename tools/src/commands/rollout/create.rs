@@ -8,12 +8,16 @@ use groundswell_core::documents::Body;
 use groundswell_core::text::RolloutId;
 use serde::Serialize;
 
+use super::moved;
 use super::plan::{schedule, show_membership, show_schedule};
+use super::steer::Forgive;
 use crate::authoring::files::Batch;
 use crate::authoring::folder::{FleetFolder, Signed};
 use crate::authoring::rollout_file::RolloutFile;
+use crate::authoring::roster::Wishes;
 use crate::authoring::{keys, rollout, roster};
 use crate::failure::Failure;
+use crate::online::socket::SocketArgs;
 use crate::output::OutputArgs;
 
 /// What is typed.
@@ -27,6 +31,12 @@ pub(crate) struct CreateArgs {
     /// A rollout key; repeat where the fleet asks for several, or let others add theirs by `swell rollout sign`.
     #[arg(long = "key", required = true, value_name = "FILE")]
     keys: Vec<PathBuf>,
+    /// Write a claim off for good with the next roster: a node's id, the last eight characters of it or its name, and the
+    /// claim as `swell leases` shows it. The agent must say that it is over or silent. Repeat for several.
+    #[arg(long, value_name = "NODE:CLAIM")]
+    write_off: Vec<Forgive>,
+    #[command(flatten)]
+    socket: SocketArgs,
     /// The rollout's id. Left out: the file's, else the one that `swell rollout plan` printed for the same file.
     #[arg(long)]
     id: Option<RolloutId>,
@@ -55,6 +65,8 @@ struct Made {
     /// Null when the newest roster still holds.
     roster: Option<ShownDocument>,
     roster_version: u64,
+    /// The version up to which that roster says that all older promises have ended.
+    settled: u64,
     waves: Vec<usize>,
     /// Rollouts that are over once this one is published.
     supersedes: Vec<RolloutId>,
@@ -74,11 +86,15 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     let mut folder = FleetFolder::open(&args.fleet)?;
     folder.check_in_force()?;
     let (digest, release, taken) = rollout::find_release(&mut folder, &file.target)?;
-    let cut = roster::cut(&folder)?;
+    let seen = moved::ask(&args.socket, folder.id());
+    let write_off = moved::write_off(&folder, args.write_off, &args.socket)?;
+    let wishes = Wishes { seen: seen.as_ref().ok().and_then(Option::as_ref), write_off: &write_off };
+    let cut = roster::cut(&folder, &wishes)?;
     let draft = rollout::draft(&folder, &file, digest, &release, &cut)?;
     rollout::check_draft(&folder, &args.file, &draft, &cut)?;
     let plan = schedule(&folder, &draft, &cut, None);
     let mut text = format!("fleet {}\n{}{}", folder.id(), show_membership(&cut), show_schedule(&draft, &plan));
+    text.push_str(&moved::show(&cut, &seen));
     let supersedes = rollout::taken_over(&folder, &draft);
     text.push_str(&rollout::show_taken_over(&supersedes, &draft));
     let skip = rollout::without_binary(&folder, &draft, &release, &cut);
@@ -106,6 +122,7 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
         rollout: ShownDocument::from(&signed),
         roster: roster.as_ref().map(ShownDocument::from),
         roster_version: cut.roster.version,
+        settled: cut.roster.settled,
         waves: plan.waves.iter().map(|wave| wave.nodes.len()).collect(),
         supersedes,
     };

@@ -1,6 +1,8 @@
-//! `swell rollout`: make, plan, sign and steer rollouts. All offline; `swell publish` brings them to the mesh.
+//! `swell rollout`: make, plan, sign and steer rollouts. All offline, but that `create` asks an agent, where one answers,
+//! how far leases have moved to the newest roster; `swell publish` brings them to the mesh.
 
 mod create;
+mod moved;
 mod plan;
 mod sign;
 mod steer;

@@ -17,7 +17,7 @@ use crate::authoring::clock::now;
 use crate::authoring::folder::{FleetFolder, read_document};
 use crate::authoring::measure::{Period, seconds};
 use crate::authoring::rollout_file::RolloutFile;
-use crate::authoring::roster::Cut;
+use crate::authoring::roster::{Cut, Wishes};
 use crate::authoring::{rollout, roster};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, counted};
@@ -81,7 +81,7 @@ pub(crate) fn run(args: PlanArgs) -> Result<(), Failure> {
     } else {
         let file = RolloutFile::read(&args.file)?;
         let (digest, release, _) = rollout::find_release(&mut folder, &file.target)?;
-        let cut = roster::cut(&folder)?;
+        let cut = roster::cut(&folder, &Wishes::default())?;
         let draft = rollout::draft(&folder, &file, digest, &release, &cut)?;
         rollout::check_draft(&folder, &args.file, &draft, &cut)?;
         let keep_by = file.id.is_none().then(|| format!("id = \"{}\"", draft.id));

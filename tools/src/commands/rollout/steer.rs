@@ -73,21 +73,22 @@ pub(crate) struct AbortArgs {
 
 /// `NODE` or `NODE:CLAIM`.
 #[derive(Clone, Debug)]
-struct Forgive {
-    node: Who,
-    claim: Option<ClaimName>,
+pub(super) struct Forgive {
+    pub(super) node: Who,
+    pub(super) claim: Option<ClaimName>,
 }
 
 /// How a node is named on the command line.
 #[derive(Clone, Debug)]
-enum Who {
+pub(super) enum Who {
     Id(NodeId),
     /// Its name, or the end of its id as tables show it: the fleet folder knows whose.
     Short(String),
 }
 
 impl Who {
-    fn find(self, folder: &FleetFolder) -> Result<NodeId, Failure> {
+    /// Which node of the folder is meant. `flag` names it in errors.
+    pub(super) fn find(self, folder: &FleetFolder, flag: &str) -> Result<NodeId, Failure> {
         let short = match self {
             Self::Id(node) => return Ok(node),
             Self::Short(short) => short,
@@ -97,10 +98,10 @@ impl Who {
         let nodes: Vec<NodeId> = meant.map(|certificate| certificate.node).collect();
         match nodes.as_slice() {
             [node] => Ok(*node),
-            [] => Err(Failure::invalid(format!("--forgive: {} knows no node `{short}`: give its id", folder.dir().display()))),
+            [] => Err(Failure::invalid(format!("{flag}: {} knows no node `{short}`: give its id", folder.dir().display()))),
             several => {
                 let ids: Vec<String> = several.iter().map(ToString::to_string).collect();
-                Err(Failure::invalid(format!("--forgive: `{short}` may be {}: give its id", ids.join(" or "))))
+                Err(Failure::invalid(format!("{flag}: `{short}` may be {}: give its id", ids.join(" or "))))
             }
         }
     }
@@ -138,7 +139,9 @@ pub(crate) fn resume(args: ResumeArgs) -> Result<(), Failure> {
         forgive.extend(failed(path, &args.steer.id)?);
     }
     steer(args.steer, |folder| {
-        let forgiven = forgive.into_iter().map(|Forgive { node, claim }| Ok(Forgiven { node: node.find(folder)?, claim, retry }));
+        let forgiven = forgive
+            .into_iter()
+            .map(|Forgive { node, claim }| Ok(Forgiven { node: node.find(folder, "--forgive")?, claim, retry }));
         Ok(Step::Resume(forgiven.collect::<Result<_, Failure>>()?))
     })
 }
