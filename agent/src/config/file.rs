@@ -14,7 +14,7 @@ use super::product::ProductFile;
 use super::trust::TrustRaises;
 use super::{Config, DiskLimits, LogFormat};
 
-/// A slot holds the binary under the product's name, and this file.
+/// A slot holds the binary under the product's name, and this file. All else of ours in it begins with a dot.
 const RESERVED: &str = "slot.json";
 
 #[derive(Deserialize)]

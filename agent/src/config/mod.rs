@@ -5,8 +5,11 @@
 //! key (case M5). The documented default is `docs/agent.toml`; [`Config::documented_default`] is what the binary prints.
 //! Commands come only from here, never from a document or a peer.
 
+mod activator;
 mod error;
 mod file;
+mod health;
+mod hooks;
 mod period;
 mod product;
 mod trust;
@@ -17,8 +20,13 @@ use std::path::{Path, PathBuf};
 use groundswell_core::digest::Digest;
 use groundswell_core::text::Product;
 
+pub use activator::{
+    Activator, CommandActivator, Reboot, RestartPolicy, SignalActivator, Supervise, SystemdActivator, TellSignal, UnitAction,
+};
 pub use error::ConfigError;
-pub use product::{Activator, CommandActivator, HealthCheck, HealthConfig, HttpTarget, ProductConfig, RestartPolicy, Supervise};
+pub use health::{HealthCheck, HealthConfig, HttpTarget, TcpTarget, UnitTarget};
+pub use hooks::HooksConfig;
+pub use product::ProductConfig;
 pub use trust::{TrustRaise, TrustRaises};
 
 /// The agent's configuration, checked.

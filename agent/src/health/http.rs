@@ -3,19 +3,17 @@
 //! On this machine a refused connection or a timeout is the version's fault. On another machine both may be the
 //! network's, so they decide nothing; 429 decides nothing anywhere (case I6).
 
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::judge::Verdict;
+use super::tcp::reach;
 use crate::config::HttpTarget;
 
 /// Of the body of a failure, this much is shown.
@@ -40,12 +38,7 @@ pub async fn get(target: &HttpTarget, limit: Duration) -> Verdict {
 
 /// Status and the beginning of the body. `local` is set once it is known that the target is on this machine.
 async fn ask(target: &HttpTarget, local: &mut bool) -> Result<(StatusCode, String), String> {
-    let addresses: Vec<SocketAddr> = lookup_host((target.host.as_str(), target.port))
-        .await
-        .map_err(|error| format!("cannot resolve the name: {error}"))?
-        .collect();
-    *local = addresses.iter().all(is_local) && !addresses.is_empty();
-    let stream = connect(&addresses).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let stream = reach(&target.host, target.port, local).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| format!("{error}"))?;
     // The set owns the task that drives the connection, and ends it when this function returns.
@@ -68,20 +61,4 @@ async fn shown(response: Response<hyper::body::Incoming>) -> String {
     let bytes = body.to_bytes();
     let text = String::from_utf8_lossy(bytes.get(..SHOWN_BYTES.min(bytes.len())).unwrap_or_default()).trim().to_owned();
     if text.is_empty() { text } else { format!(": {text}") }
-}
-
-async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-/// An address is this machine's own when a socket can be bound to it.
-fn is_local(address: &SocketAddr) -> bool {
-    address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }

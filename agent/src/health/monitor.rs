@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::judge::{Judge, Verdict};
-use super::probe::{self, ProcessVerdict};
+use super::probe::{self, ProcessVerdict, Seen};
 use crate::config::HealthConfig;
 use crate::install::activate::{Launch, ProcessState};
 
@@ -84,7 +84,7 @@ async fn live(
             continue;
         };
         let mut judge = Judge::new(config.healthy_after, config.unhealthy_after);
-        let mut ends_seen = 0;
+        let mut seen = Seen::default();
         // One version, until another takes its place.
         loop {
             let began = Instant::now();
@@ -93,7 +93,7 @@ async fn live(
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                verdict = judge_once(&config, stable_after, &launch, process.as_mut(), &mut ends_seen) => verdict,
+                verdict = judge_once(&config, stable_after, &launch, process.as_mut(), &mut seen) => verdict,
             };
             if let Some(health) = judge.take(verdict)
                 && changes.send(Changed { start, health }).await.is_err()
@@ -106,7 +106,7 @@ async fn live(
                     Err(_) => return,
                 },
                 () = sleep_until(began + config.interval) => {}
-                () = another_end(process.as_mut(), ends_seen) => {}
+                () = another_end(process.as_mut(), seen.ends) => {}
             }
         }
     }
@@ -117,16 +117,16 @@ async fn judge_once(
     stable_after: Duration,
     launch: &Launch,
     process: Option<&mut watch::Receiver<ProcessState>>,
-    ends_seen: &mut u32,
+    seen: &mut Seen,
 ) -> Verdict {
     if let Some(state) = probe::now(process.as_deref()) {
-        let verdict = probe::process(&state, *ends_seen, stable_after);
-        *ends_seen = state.ends;
+        let verdict = probe::process(&state, seen.ends, stable_after);
+        seen.ends = state.ends;
         if let ProcessVerdict::Down(why) = verdict {
             return Verdict::Fail(why);
         }
     }
-    probe::check(config, launch).await
+    probe::check(config, launch, seen).await
 }
 
 /// Returns when the process has ended once more: an end is a failure at once, not at the next interval.

@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-use super::http;
 use super::judge::Verdict;
+use super::{http, tcp, unit};
 use crate::config::{HealthCheck, HealthConfig};
 use crate::install::activate::process::{Ended, run, said};
 use crate::install::activate::{Launch, ProcessState};
@@ -35,11 +35,22 @@ pub fn process(state: &ProcessState, ends_seen: u32, stable_after: std::time::Du
     ProcessVerdict::Down(why.to_owned())
 }
 
+/// What a version's earlier probes have seen of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// How often the supervised process had ended.
+    pub(super) ends: u32,
+    /// How often systemd had started the unit again.
+    restarts: Option<u64>,
+}
+
 /// Runs the configured check once, within its time limit.
-pub async fn check(config: &HealthConfig, launch: &Launch) -> Verdict {
+pub async fn check(config: &HealthConfig, launch: &Launch, seen: &mut Seen) -> Verdict {
     match &config.check {
         HealthCheck::Process => Verdict::Pass,
         HealthCheck::Http(target) => http::get(target, config.timeout).await,
+        HealthCheck::Tcp(target) => tcp::probe(target, config.timeout).await,
+        HealthCheck::Unit(target) => unit::probe(target, config.timeout, &mut seen.restarts).await,
         HealthCheck::Command(argv) => {
             let argv = launch.fill_all(argv);
             let name = argv.first().cloned().unwrap_or_default();

@@ -10,9 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use groundswell_core::install::Boot;
 use groundswell_core::node::effect::Step;
 use groundswell_core::node::input::{LocalPolicy, Report};
-use groundswell_core::record::status::HoldNotice;
+use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Product;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -21,8 +22,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::activate::Starter;
 use super::artifact::ArtifactSource;
 use super::blocks;
-use super::disk::Disk;
+use super::disk::{Disk, Place};
 use super::executor::{Executor, Outcome};
+use super::files::OnDisk;
 use crate::config::{Activator, Config, ProductConfig};
 use crate::health::{Changed, Monitor, Target};
 
@@ -44,6 +46,8 @@ pub struct Settings {
     pub config: ProductConfig,
     /// Least bytes left free on the folder's file system.
     pub keep_free_bytes: u64,
+    /// The present run of the machine.
+    pub boot: Boot,
     /// How often inhibit files and free space are looked at, and how soon what the disk refused is tried again.
     pub block_interval: Duration,
 }
@@ -57,6 +61,7 @@ impl Settings {
             folder: config.product_dir(product),
             config: config.products.get(product)?.clone(),
             keep_free_bytes: config.limits.keep_free_bytes,
+            boot: this_boot(),
             block_interval: BLOCK_INTERVAL,
         })
     }
@@ -118,9 +123,10 @@ impl Device {
         artifacts: Arc<dyn ArtifactSource>,
         reports: mpsc::Sender<(Product, Report)>,
     ) -> Result<Self, DeviceError> {
-        let Settings { product, folder, keep_free_bytes, .. } = settings.clone();
+        let Settings { product, folder, keep_free_bytes, boot, .. } = settings.clone();
         let refused = |source| DeviceError::Folder { product: product.clone(), folder: folder.clone(), source };
-        let disk = Disk::open(&folder, product.clone(), artifacts, keep_free_bytes).map_err(refused)?;
+        let place = Place { files: Arc::new(OnDisk), folder: folder.clone(), product: product.clone(), boot, keep_free_bytes };
+        let disk = Disk::open(place, artifacts).map_err(refused)?;
         let lock = lock(&folder).map_err(refused)?;
         let lock = lock.ok_or_else(|| DeviceError::InUse { product: product.clone(), folder: folder.clone() })?;
         let (steps, receiver) = mpsc::channel(STEPS);
@@ -247,13 +253,16 @@ enum Happened {
 
 impl Task {
     async fn live(self, mut steps: mpsc::Receiver<Step>) {
-        let Settings { product, folder, config, block_interval, .. } = &self.settings;
+        let Settings { folder, config, block_interval, .. } = &self.settings;
         let starter = Starter::open(&config.activator, folder).await;
         let (changes, mut changed) = mpsc::channel(CHANGES);
         let monitor = Monitor::start(config.health.clone(), stable_after(&config.activator), starter.process(), changes);
         let stopping = self.stopping.clone();
-        let mut executor = Executor::new(product.clone(), Arc::clone(&self.disk), starter, config.trial_starts, stopping);
-        let recovered = executor.recover().await;
+        let mut executor = Executor::new(Arc::clone(&self.disk), starter, config, stopping);
+        let Some(recovered) = executor.recover().await else {
+            monitor.shutdown().await;
+            return executor.shutdown().await;
+        };
         self.report(Report::Recovered(recovered)).await;
         self.report(Report::Policy(policy(config))).await;
         let mut blocked = self.blocks().await;
@@ -304,6 +313,16 @@ impl Task {
                 Happened::Health(_) => {}
                 Happened::Tick => {
                     let now = self.blocks().await;
+                    let full = now.iter().any(|hold| hold.code == HoldCode::DiskFull);
+                    if let (Work::Rest(executor), true) = (&mut work, full)
+                        && executor.reclaim().await
+                    {
+                        // The next look tells whether that was enough.
+                        ticks.reset_immediately();
+                    }
+                    if !full {
+                        self.hold_reserve().await;
+                    }
                     if now != blocked {
                         blocked = now;
                         self.report(Report::Blocked(blocked.clone())).await;
@@ -333,11 +352,25 @@ impl Task {
         }
     }
 
+    /// Where the reserve was used up and there is space again.
+    async fn hold_reserve(&self) {
+        let disk = Arc::clone(&self.disk);
+        if let Err(error) = spawn_blocking(move || disk.make_reserve()).await {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+
     async fn blocks(&self) -> Vec<HoldNotice> {
         let Settings { folder, config, keep_free_bytes, .. } = self.settings.clone();
         let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, keep_free_bytes)).await;
         looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
+}
+
+/// Names the present run of the machine; empty where the kernel does not say, and then all runs look like one.
+fn this_boot() -> Boot {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Boot(text.trim().to_owned())
 }
 
 fn begin(work: Work, step: Step) -> Work {
@@ -365,7 +398,7 @@ fn disturbs(step: &Step) -> bool {
 fn stable_after(activator: &Activator) -> Duration {
     match activator {
         Activator::Supervise(supervise) => supervise.restart.stable_after,
-        Activator::Command(_) => Duration::ZERO,
+        Activator::Command(_) | Activator::Systemd(_) | Activator::Signal(_) => Duration::ZERO,
     }
 }
 

@@ -1,25 +1,46 @@
 //! The operations that only touch files, and what a failure of one means.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::digest::Digest;
+use groundswell_core::install::{Boot, Contents, Described, Entry, Found, Mark, Operation, Slot, SlotState};
 use groundswell_core::node::input::Fault;
 use groundswell_core::text::{Product, Reason};
 
 use super::artifact::ArtifactSource;
-use super::durable::is_disk_full;
+use super::durable::{is_disk_full, replace};
+use super::files::Files;
 use super::journal::Journal;
-use super::machine::{Contents, Described, Found, Operation, Slot, SlotState};
 use super::slots::{FillError, Slots};
+
+/// Taken beforehand, so that a full disk never keeps an install from writing down how far it is or from going back.
+const RESERVE: &str = "reserve";
+/// The journal at its longest, and each small file of ours once more beside itself, on blocks of 4 KiB.
+const RESERVE_BYTES: usize = 96 * 1024;
+
+/// Where one product lives.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The file system.
+    pub files: Arc<dyn Files>,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The product.
+    pub product: Product,
+    /// The present run of the machine.
+    pub boot: Boot,
+    /// Least bytes that staging leaves free.
+    pub keep_free_bytes: u64,
+}
 
 /// The files of one product, and where its bytes come from.
 pub struct Disk {
+    place: Place,
     slots: Slots,
     journal: Mutex<Journal>,
     artifacts: Arc<dyn ArtifactSource>,
-    keep_free_bytes: u64,
 }
 
 /// Why an operation failed.
@@ -73,10 +94,24 @@ impl Disk {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn open(folder: &Path, product: Product, artifacts: Arc<dyn ArtifactSource>, keep_free_bytes: u64) -> io::Result<Self> {
-        let slots = Slots::open(folder, product)?;
-        let journal = Mutex::new(Journal::open(folder)?);
-        Ok(Self { slots, journal, artifacts, keep_free_bytes })
+    pub fn open(place: Place, artifacts: Arc<dyn ArtifactSource>) -> io::Result<Self> {
+        let slots = Slots::open(Arc::clone(&place.files), &place.folder, place.product.clone())?;
+        let journal = Mutex::new(Journal::open(Arc::clone(&place.files), &place.folder)?);
+        let disk = Self { place, slots, journal, artifacts };
+        disk.make_reserve();
+        Ok(disk)
+    }
+
+    /// Takes the reserve again, where it was used up and there is space.
+    pub fn make_reserve(&self) {
+        let Place { files, folder, .. } = &self.place;
+        let reserve = folder.join(RESERVE);
+        if matches!(files.kind(&reserve), Ok(Some(_)) | Err(_)) {
+            return;
+        }
+        if let Err(error) = replace(&**files, folder, RESERVE, &[0; RESERVE_BYTES]) {
+            tracing::debug!(path = %reserve.display(), %error, "no space is held in reserve");
+        }
     }
 
     /// The slots.
@@ -95,38 +130,69 @@ impl Disk {
             a: self.slots.described(Slot::A),
             b: self.slots.described(Slot::B),
             confirmed: self.slots.confirmed(),
+            denied: self.slots.denied(),
+            boot: self.place.boot.clone(),
         }
     }
 
-    /// Does an operation on files, blocking; `Start`, `Keep` and `Stop` are not for here.
+    /// Does an operation on files, blocking; what concerns processes is not for here.
     ///
     /// # Errors
     /// Why it failed.
     pub fn perform(&self, operation: &Operation) -> Result<(), Failure> {
-        let done = match operation {
+        if let Operation::Fill(slot, contents) = operation {
+            return self.fill(operation, *slot, contents);
+        }
+        let done = match self.try_perform(operation) {
+            Err(error) if is_disk_full(&error) && may_spend(operation) && self.spend_reserve() => self.try_perform(operation),
+            done => done,
+        };
+        done.map_err(|error| Failure::io(operation, &error))
+    }
+
+    fn try_perform(&self, operation: &Operation) -> io::Result<()> {
+        match operation {
             Operation::Note(entry) => self.journal.lock().unwrap_or_else(PoisonError::into_inner).note(entry),
             Operation::Empty(slot) => self.slots.empty(*slot),
-            Operation::Fill(slot, contents) => return self.fill(operation, *slot, contents),
             Operation::Verify(slot, contents) => self.slots.verify(*slot, contents),
             Operation::Point(slot) => self.slots.point(*slot),
             Operation::Describe(slot, described) => self.slots.describe(*slot, described),
             Operation::Bless(confirmed) => self.slots.bless(confirmed),
-            Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) => {
-                return Err(Failure::broken("starting and stopping is not done by files"));
-            }
-        };
-        done.map_err(|error| Failure::io(operation, &error))
+            Operation::Deny(denied) => self.slots.deny(denied),
+            Operation::Fill(..)
+            | Operation::Hook(..)
+            | Operation::Start(..)
+            | Operation::Keep(..)
+            | Operation::Stop(..)
+            | Operation::Restart(..)
+            | Operation::Booted(..) => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not done by small files")),
+        }
+    }
+
+    /// Gives the reserve up; `false` when it was used up before.
+    fn spend_reserve(&self) -> bool {
+        let spent = self.place.files.remove_file(&self.place.folder.join(RESERVE)).is_ok();
+        if spent {
+            tracing::warn!(folder = %self.place.folder.display(), "the disk is full: an install goes on with the space held in reserve");
+        }
+        spent
     }
 
     fn fill(&self, operation: &Operation, slot: Slot, contents: &Contents) -> Result<(), Failure> {
         let source = self.open_artifact(&contents.sha256)?;
         let described = Described { contents: contents.clone(), state: SlotState::Staged };
-        self.slots.fill(slot, &described, source, self.keep_free_bytes).map_err(|error| Failure::fill(operation, &error))
+        let filled = self.slots.fill(slot, &described, source, self.place.keep_free_bytes);
+        filled.map_err(|error| Failure::fill(operation, &error))
     }
 
     fn open_artifact(&self, sha256: &Digest) -> Result<std::fs::File, Failure> {
         self.artifacts.open(sha256).map_err(|error| Failure::broken(format!("cannot open the artifact {sha256}: {error}")))
     }
+}
+
+/// Staging can wait for space, and so can the last entry of what is done; an upgrade under way cannot.
+fn may_spend(operation: &Operation) -> bool {
+    !matches!(operation, Operation::Note(Entry { mark: Mark::Stage | Mark::Closed, .. }))
 }
 
 #[cfg(test)]

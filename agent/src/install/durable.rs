@@ -1,52 +1,68 @@
 //! Files that are whole or not there at all: written aside, synced, renamed, and the folder synced too.
+//!
+//! What is found done already is synced all the same: the process that did it may have been killed before its sync.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Makes the entries of `folder` durable: a rename or a new file survives power loss only after this.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
+use super::files::{Files, Kind};
 
 /// Makes `folder` and its missing parents, durably.
-pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let Some(parent) = folder.parent() else { return fs::create_dir(folder) };
-    make_folder(parent)?;
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => sync_folder(parent),
+pub(super) fn make_folder(files: &dyn Files, folder: &Path) -> io::Result<()> {
+    let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
+    match files.kind(folder)? {
+        Some(Kind::Folder | Kind::Other) => match files.sync_folder(parent) {
+            // Whoever made it before this process may use a folder of which this process may not read the parent.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        },
+        Some(Kind::File) => Err(io::ErrorKind::NotADirectory.into()),
+        None => {
+            make_folder(files, parent)?;
+            files.make_folder(folder)?;
+            files.sync_folder(parent)
+        }
     }
 }
 
 /// Replaces the content of `name` in `folder`: at every instant it has the old content or the new.
-pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+pub(super) fn replace(files: &dyn Files, folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let aside = folder.join(format!(".{name}.new"));
-    let written = write_new(&aside, content).and_then(|()| fs::rename(&aside, folder.join(name)));
+    let written = write_new(files, &aside, content).and_then(|()| files.rename(&aside, &folder.join(name)));
     if let Err(error) = written {
         // A full disk gets back what this took.
-        let _ = fs::remove_file(&aside);
+        let _ = files.remove_file(&aside);
         return Err(error);
     }
-    sync_folder(folder)
+    files.sync_folder(folder)
 }
 
-fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
-    remove_file(path)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+fn write_new(files: &dyn Files, path: &Path, content: &[u8]) -> io::Result<()> {
+    remove_file(files, path)?;
+    let mut file = files.create(path, 0o644)?;
     file.write_all(content)?;
-    file.sync_all()
+    file.sync()
 }
 
 /// Removes a file; one that is not there is removed already.
-pub(super) fn remove_file(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
+pub(super) fn remove_file(files: &dyn Files, path: &Path) -> io::Result<()> {
+    match files.remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Removes a folder with all in it, without following a symlink; one that is not there is removed already.
+pub(super) fn remove_tree(files: &dyn Files, folder: &Path) -> io::Result<()> {
+    match files.kind(folder)? {
+        None => return Ok(()),
+        Some(Kind::File | Kind::Other) => return remove_file(files, folder),
+        Some(Kind::Folder) => {}
+    }
+    for entry in files.entries(folder)? {
+        remove_tree(files, &entry)?;
+    }
+    files.remove_folder(folder)
 }
 
 /// Whether an error says that there is no space: free blocks, inodes, or quota.

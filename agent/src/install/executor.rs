@@ -4,25 +4,33 @@
 //! waits for the core's revert; a confirm or revert is never given up ([`Outcome::Again`]), for there is no other way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundswell_core::digest::Digest;
+use groundswell_core::install::machine::{self, Plan};
+use groundswell_core::install::recovery::{self, Ending, Recovery};
+use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
-use super::activate::{Launch, Starter};
+use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
-use super::machine::{self, Contents, Entry, Found, Mark, Operation, Plan, Slot};
-use super::recovery::{self, Ending};
+use crate::config::{HooksConfig, ProductConfig};
 
 /// How often the old version's start is tried in one revert before it is reported and left to its health check.
 const REVERT_STARTS: u32 = 3;
 
+/// From one try to go back at start-up to the next.
+const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
+
 /// What a step came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and nearly all of them are reports")]
 pub enum Outcome {
     /// Tell the core.
     Report(Report),
@@ -39,7 +47,8 @@ pub struct Executor {
     product: Product,
     disk: Arc<Disk>,
     starter: Starter,
-    trial_starts: u32,
+    hooks: HooksConfig,
+    manner: Manner,
     stopping: watch::Receiver<bool>,
     /// What runs, as far as this run of the agent knows, and how often something was started.
     launch: Option<Launch>,
@@ -49,15 +58,35 @@ pub struct Executor {
 }
 
 enum Stopped {
-    Failed(Failure),
+    /// This operation failed, and why.
+    Failed(Box<Operation>, Failure),
+    Stopping,
+}
+
+/// How the way back went.
+enum WayBack {
+    /// To its end; what started badly, if anything did.
+    Done(Option<Failure>),
+    /// Something that it cannot do without failed: it goes on later.
+    Unfinished(Failure),
     Stopping,
 }
 
 impl Executor {
     /// An executor over open files; `recover` comes first. It stops between operations once `stopping` is true.
     #[must_use]
-    pub fn new(product: Product, disk: Arc<Disk>, starter: Starter, trial_starts: u32, stopping: watch::Receiver<bool>) -> Self {
-        Self { product, disk, starter, trial_starts, stopping, launch: None, starts: 0, pending: Vec::new() }
+    pub fn new(disk: Arc<Disk>, starter: Starter, config: &ProductConfig, stopping: watch::Receiver<bool>) -> Self {
+        Self {
+            product: disk.slots().product().clone(),
+            disk,
+            starter,
+            hooks: config.hooks.clone(),
+            manner: config.manner(),
+            stopping,
+            launch: None,
+            starts: 0,
+            pending: Vec::new(),
+        }
     }
 
     /// What runs, and the number of its start.
@@ -83,31 +112,57 @@ impl Executor {
         blocking(move || disk.found()).await
     }
 
-    /// Finishes or takes back what the last run left, and tells what there is.
-    pub async fn recover(&mut self) -> Recovered {
-        let found = self.found().await;
-        let recovery = recovery::recover(&found, self.trial_starts);
-        let mut ending = recovery.ending;
-        match ending {
-            Ending::Trial(_) => {
-                if let Err(Stopped::Failed(failure)) = self.run(&recovery.operations).await {
-                    let way_back = recovery::give_up(&self.found().await, &failure.with_output());
-                    self.insist(&way_back.operations).await;
-                    ending = way_back.ending;
-                }
+    /// Finishes or takes back what the last run left, and tells what there is; `None` when the device stops before
+    /// that, or the machine restarts for it.
+    pub async fn recover(&mut self) -> Option<Recovered> {
+        let mut recovery = recovery::recover(&self.found().await, self.manner);
+        if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
+            match self.run(&recovery.operations).await {
+                Ok(()) => {}
+                Err(Stopped::Stopping) => return None,
+                Err(Stopped::Failed(operation, failure)) => recovery.ending = self.give_up(&operation, &failure).await?,
             }
-            Ending::Settled | Ending::Reverted(..) => {
-                self.insist(&recovery.operations).await;
+        } else {
+            while !self.went_back(&recovery).await? {
+                recovery = recovery::recover(&self.found().await, self.manner);
             }
         }
+        let ending = recovery.ending;
         let staged = self.checked_staged().await;
         let found = self.found().await;
         let (trial, reverted) = match ending {
-            Ending::Settled => (None, None),
+            Ending::Settled | Ending::Restarting => (None, None),
             Ending::Trial(release) => (Some(release), None),
             Ending::Reverted(release, reason) => (None, Some((release, reason))),
         };
-        Recovered { running: found.running(), floor: found.floor(), trial, reverted, staged }
+        let denied = found.denied.iter().map(|denied| denied.release).collect();
+        Some(Recovered { running: found.running(), floor: found.floor(), trial, reverted, staged, denied })
+    }
+
+    /// Goes back after an operation of a recovered trial failed; where that leads.
+    async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
+        let reason = failure.with_output();
+        loop {
+            let way_back = recovery::give_up(&self.found().await, &reason, self.manner, failed);
+            if self.went_back(&way_back).await? {
+                return Some(way_back.ending);
+            }
+        }
+    }
+
+    /// Carries out a recovery that may not fail. `false`: the disk takes no writes, or the machine cannot be restarted;
+    /// it has to be tried again, for there is no other way and nothing true could be told meanwhile. `None`: the device stops.
+    async fn went_back(&mut self, recovery: &Recovery) -> Option<bool> {
+        match self.insist(&recovery.operations).await {
+            WayBack::Done(_) => Some(true),
+            WayBack::Stopping => None,
+            WayBack::Unfinished(failure) => {
+                tracing::error!(product = %self.product, %failure, "cannot go back yet; tried again");
+                self.pending.clear();
+                stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
+                Some(false)
+            }
+        }
     }
 
     /// The release in the idle slot, if its file still has the signed digest.
@@ -158,7 +213,7 @@ impl Executor {
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Staged { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
-            Err(Stopped::Failed(failure)) => {
+            Err(Stopped::Failed(_, failure)) => {
                 let give_back = machine::unstage(&self.found().await);
                 self.insist(&give_back).await;
                 failed(&failure)
@@ -169,7 +224,7 @@ impl Executor {
     async fn activate(&mut self, install: &Install, claim: ClaimName) -> Outcome {
         let release = install.release;
         let failed = |failure: &Failure| Outcome::Report(Report::ActivateFailed { release, reason: failure.with_output() });
-        let operations = match machine::activate(&self.found().await, install, claim) {
+        let operations = match machine::activate(&self.found().await, install, claim, self.manner) {
             Err(refusal) => return failed(&Failure::broken(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Activated { release }),
@@ -177,7 +232,7 @@ impl Executor {
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Activated { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
-            Err(Stopped::Failed(failure)) => failed(&failure),
+            Err(Stopped::Failed(_, failure)) => failed(&failure),
         }
     }
 
@@ -193,7 +248,7 @@ impl Executor {
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Confirmed { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
-            Err(Stopped::Failed(failure)) => {
+            Err(Stopped::Failed(_, failure)) => {
                 tracing::error!(product = %self.product, %failure, "cannot confirm yet; tried again");
                 Outcome::Again
             }
@@ -202,7 +257,7 @@ impl Executor {
 
     async fn revert(&mut self, release: Digest, reason: &Reason) -> Outcome {
         let found = self.found().await;
-        let operations = match machine::revert(&found, release, reason) {
+        let operations = match machine::revert(&found, release, reason, self.manner) {
             Plan::TooLate => {
                 // The decision to confirm is on disk already: finish it, whatever the core forgot.
                 return self.confirm(release).await;
@@ -212,8 +267,15 @@ impl Executor {
             }
             Plan::Do(operations) => operations,
         };
-        let mut output = unsaid(&self.starter.output(), reason);
-        let trouble = self.insist(&operations).await;
+        let mut output = unsaid(&self.starter.output().await, reason);
+        let trouble = match self.insist(&operations).await {
+            WayBack::Done(trouble) => trouble,
+            WayBack::Unfinished(_) => {
+                self.pending.clear();
+                return Outcome::Again;
+            }
+            WayBack::Stopping => return Outcome::Stopping,
+        };
         let found = self.found().await;
         if found.current != found.confirmed.as_ref().map(|confirmed| confirmed.slot) {
             self.pending.clear();
@@ -224,6 +286,19 @@ impl Executor {
             output = format!("{output}{semicolon}going back: {}", failure.with_output().as_str());
         }
         Outcome::Report(Report::Reverted { release, running: found.running(), output: Reason::lossy(&output) })
+    }
+
+    /// Gives back the space of what can never run again, when there is too little. `true` when something was removed.
+    pub async fn reclaim(&mut self) -> bool {
+        let operations = machine::reclaim(&self.found().await);
+        let mut removed = false;
+        for operation in operations {
+            match self.file(operation).await {
+                Ok(()) => removed = true,
+                Err(failure) => tracing::warn!(product = %self.product, %failure, "an old version is not removed"),
+            }
+        }
+        removed
     }
 
     /// Does operations in order, up to the first failure.
@@ -238,8 +313,8 @@ impl Executor {
     }
 
     /// Does operations in order and goes on after a failure: on the way back every step that works helps.
-    /// What the journal still lacks is kept for later. Returns the failure of a start.
-    async fn insist(&mut self, operations: &[Operation]) -> Option<Failure> {
+    /// What the journal still lacks is kept for later.
+    async fn insist(&mut self, operations: &[Operation]) -> WayBack {
         let mut trouble = None;
         for (place, operation) in operations.iter().enumerate() {
             let mut left = match operation {
@@ -250,25 +325,28 @@ impl Executor {
                 left -= 1;
                 match self.perform(operation).await {
                     Ok(()) => break None,
-                    Err(Stopped::Stopping) => return trouble,
-                    Err(Stopped::Failed(failure)) if left == 0 => break Some(failure),
-                    Err(Stopped::Failed(_)) => {}
+                    Err(Stopped::Stopping) => return WayBack::Stopping,
+                    Err(Stopped::Failed(_, failure)) if left == 0 => break Some(failure),
+                    Err(Stopped::Failed(..)) => {}
                 }
             };
             let Some(failure) = failure else { continue };
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
-                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) => trouble = Some(failure),
+                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
+                    trouble = Some(failure);
+                }
                 Operation::Note(Entry { mark: Mark::Closed, .. }) => self.pending.push(operation.clone()),
                 // A command would start what `current` still leads to: the rest comes when the disk takes writes again.
                 Operation::Point(_) => {
                     self.pending.extend(operations.iter().skip(place).cloned());
-                    return trouble;
+                    return WayBack::Unfinished(failure);
                 }
+                Operation::Restart(..) => return WayBack::Unfinished(failure),
                 _ => {}
             }
         }
-        trouble
+        WayBack::Done(trouble)
     }
 
     /// Does one operation. Public for the crash tests, which end between any two.
@@ -278,7 +356,7 @@ impl Executor {
     pub async fn perform_one(&mut self, operation: &Operation) -> Result<(), Failure> {
         match self.perform(operation).await {
             Ok(()) => Ok(()),
-            Err(Stopped::Failed(failure)) => Err(failure),
+            Err(Stopped::Failed(_, failure)) => Err(failure),
             Err(Stopped::Stopping) => Err(Failure::broken("the device stops")),
         }
     }
@@ -302,9 +380,39 @@ impl Executor {
                 self.note_start(None);
                 stoppable(&mut self.stopping, self.starter.stop(&launch)).await?
             }
+            Operation::Restart(slot, contents) => {
+                let launch = self.launch(*slot, contents).await;
+                Err(stoppable(&mut self.stopping, self.starter.restart_machine(&launch)).await?)
+            }
+            Operation::Booted(slot, contents) => {
+                let launch = self.launch(*slot, contents).await;
+                stoppable(&mut self.stopping, self.starter.booted(&launch)).await?
+            }
+            Operation::Hook(place, slot, contents) => self.hook(*place, *slot, contents).await?,
             _ => self.file(operation.clone()).await,
         };
-        result.map_err(Stopped::Failed)
+        result.map_err(|failure| Stopped::Failed(Box::new(operation.clone()), failure))
+    }
+
+    /// Runs a hook. From the decision to confirm on, its failure is only told.
+    async fn hook(&mut self, place: Hook, slot: Slot, contents: &Contents) -> Result<Result<(), Failure>, Stopped> {
+        if !self.hooks.commands.contains_key(&place) {
+            return Ok(Ok(()));
+        }
+        let launch = self.launch(slot, contents).await;
+        let reason = match self.found().await.open() {
+            Some(Entry { mark: Mark::Revert { reason, .. }, .. }) => Some(reason.clone()),
+            _ => None,
+        };
+        let reason = reason.as_ref().map(Reason::as_str);
+        let done = stoppable(&mut self.stopping, hook(&self.hooks, place, &launch, reason)).await?;
+        match (done, place) {
+            (Err(failure), Hook::AfterStage | Hook::BeforeConfirm | Hook::AfterConfirm) => {
+                tracing::warn!(product = %self.product, %failure, output = failure.output, "the install goes on all the same");
+                Ok(Ok(()))
+            }
+            (done, _) => Ok(done),
+        }
     }
 
     async fn file(&self, operation: Operation) -> Result<(), Failure> {
@@ -320,8 +428,7 @@ impl Executor {
     async fn launch(&self, slot: Slot, contents: &Contents) -> Launch {
         let found = self.found().await;
         let open = found.open().map(|entry| &entry.transaction).filter(|transaction| transaction.to == slot);
-        let claim = open.and_then(|transaction| transaction.claim);
-        Launch::new(self.product.clone(), self.disk.slots(), slot, contents.clone(), claim)
+        Launch::new(self.disk.slots(), slot, contents.clone(), open)
     }
 }
 

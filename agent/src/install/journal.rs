@@ -3,27 +3,37 @@
 //! Only the last whole line counts. A torn last line is an entry whose step never began, so the line before it holds.
 //! A transaction's first entry replaces the file; later ones are appended.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use groundswell_core::install::{Entry, Mark};
 use serde::{Deserialize, Serialize};
 
 use super::durable::replace;
-use super::machine::{Entry, Mark};
+use super::files::{Files, Writing};
 
 const NAME: &str = "journal";
 /// Beyond this the file is replaced instead of appended to. An entry has about 500 bytes, a transaction a dozen.
 const LONGEST_BYTES: u64 = 32 * 1024;
+/// No journal is longer; of a file that is, the rest is not read.
+const MOST_READ_BYTES: u64 = 4 * LONGEST_BYTES;
 
 /// The journal of one product.
-#[derive(Debug)]
 pub struct Journal {
+    files: Arc<dyn Files>,
     folder: PathBuf,
     /// Open for appending; `None` when the next entry must replace the file.
-    file: Option<File>,
+    file: Option<Box<dyn Writing>>,
     length: u64,
     last: Option<Entry>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("folder", &self.folder).field("last", &self.last).finish_non_exhaustive()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -38,13 +48,16 @@ impl Journal {
     ///
     /// # Errors
     /// When the file is there and cannot be read.
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    pub fn open(files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
         let path = folder.join(NAME);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let mut bytes = Vec::new();
+        match files.open(&path) {
+            Ok(file) => {
+                file.take(MOST_READ_BYTES).read_to_end(&mut bytes)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
+        }
         let lines = bytes.split_inclusive(|byte| *byte == b'\n');
         let mut damaged = 0_u32;
         let mut last = None;
@@ -58,7 +71,7 @@ impl Journal {
             tracing::warn!(path = %path.display(), lines = damaged, "the journal has torn or damaged lines; the last whole one counts");
         }
         // The first entry of this run replaces the file, so nothing is ever appended to a torn line.
-        Ok(Self { folder: folder.to_owned(), file: None, length: 0, last })
+        Ok(Self { files, folder: folder.to_owned(), file: None, length: 0, last })
     }
 
     /// The last entry.
@@ -77,16 +90,16 @@ impl Journal {
         match self.file.take().filter(|_| !begins && self.length < LONGEST_BYTES) {
             Some(mut file) => {
                 // On an error the file stays closed: the next entry replaces it, torn line and all.
-                if let Err(error) = file.write_all(&line).and_then(|()| file.sync_data()) {
-                    let _ = file.set_len(self.length);
+                if let Err(error) = file.write_all(&line).and_then(|()| file.sync()) {
+                    let _ = file.set_length(self.length);
                     return Err(error);
                 }
                 self.file = Some(file);
                 self.length = self.length.saturating_add(line.len() as u64);
             }
             None => {
-                replace(&self.folder, NAME, &line)?;
-                self.file = OpenOptions::new().append(true).open(self.folder.join(NAME)).ok();
+                replace(&*self.files, &self.folder, NAME, &line)?;
+                self.file = self.files.append(&self.folder.join(NAME)).ok();
                 self.length = line.len() as u64;
             }
         }
@@ -116,12 +129,19 @@ fn checksum(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use groundswell_core::digest::Digest;
+    use groundswell_core::install::{Contents, Slot, Transaction, Way};
     use groundswell_core::number::Sequence;
     use groundswell_core::text::{Reason, Version};
 
-    use super::super::machine::{Contents, Slot, Transaction};
+    use super::super::files::OnDisk;
     use super::*;
+
+    fn open(folder: &Path) -> Journal {
+        Journal::open(Arc::new(OnDisk), folder).unwrap()
+    }
 
     fn entry(mark: Mark) -> Entry {
         let contents = Contents {
@@ -136,7 +156,7 @@ mod tests {
 
     fn written(marks: &[Mark]) -> (tempfile::TempDir, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(folder.path()).unwrap();
+        let mut journal = open(folder.path());
         for mark in marks {
             journal.note(&entry(mark.clone())).unwrap();
         }
@@ -146,9 +166,9 @@ mod tests {
 
     #[test]
     fn the_last_entry_is_read_back() {
-        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), disturbed: true };
+        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), way: Way::Start };
         let (folder, _) = written(&[Mark::Switch, Mark::Activate { starts: 1 }, revert.clone()]);
-        assert_eq!(Journal::open(folder.path()).unwrap().last(), Some(&entry(revert)));
+        assert_eq!(open(folder.path()).last(), Some(&entry(revert)));
     }
 
     #[test]
@@ -157,10 +177,10 @@ mod tests {
         let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in first..bytes.len() {
             fs::write(folder.path().join(NAME), &bytes[..cut]).unwrap();
-            let mut journal = Journal::open(folder.path()).unwrap();
+            let mut journal = open(folder.path());
             assert_eq!(journal.last(), Some(&entry(Mark::Switch)), "cut at {cut}");
             journal.note(&entry(Mark::Closed)).unwrap();
-            assert_eq!(Journal::open(folder.path()).unwrap().last(), Some(&entry(Mark::Closed)));
+            assert_eq!(open(folder.path()).last(), Some(&entry(Mark::Closed)));
         }
     }
 
@@ -171,7 +191,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0x01;
             fs::write(folder.path().join(NAME), &damaged).unwrap();
-            let last = Journal::open(folder.path()).unwrap().last;
+            let last = open(folder.path()).last;
             assert!(last.is_none() || last == Some(entry(Mark::Watch { starts: 1 })), "byte {position}");
         }
     }

@@ -1,8 +1,9 @@
 //! Installs on this device: two slots per product, a journal, activators (design, section 10).
 //!
-//! The core decides and asks by [`groundswell_core::node::effect::Step`]; the device executes and reports facts.
-//! [`machine`] and [`recovery`] are pure: which operations, in which order, after what. [`executor`] carries them out.
-//! [`slots`] and [`journal`] are the files, [`activate`] starts versions, [`device`] is the task that ties them together.
+//! The core decides and asks by [`groundswell_core::node::effect::Step`]; the device executes and reports facts. Which
+//! operations that takes, in which order, is decided in [`groundswell_core::install`]; [`executor`] carries them out.
+//! [`slots`] and [`journal`] are the files, over the few calls of [`files`]; [`activate`] starts versions, [`device`] is
+//! the task that ties them together.
 
 pub mod activate;
 pub mod artifact;
@@ -11,9 +12,8 @@ pub mod device;
 pub mod disk;
 mod durable;
 pub mod executor;
+pub mod files;
 pub mod journal;
-pub mod machine;
-pub mod recovery;
 pub mod slots;
 
 pub use artifact::ArtifactSource;

@@ -5,37 +5,40 @@
 //! products/bcd/slots/a/slot.json  what it is; written last, so a described slot is whole
 //! products/bcd/current            → slots/a, swapped by rename (case I5)
 //! products/bcd/confirmed.json     the last confirmed slot, its version, and with that the floor
+//! products/bcd/denied.json        builds that failed here
 //! ```
 //!
 //! Blocking calls; what may be overwritten and when is decided in `machine`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use groundswell_core::digest::Digest;
+use groundswell_core::install::{Confirmed, Contents, Denied, Described, Slot};
 use groundswell_core::text::Product;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use super::durable::{make_folder, remove_file, replace, sync_folder};
-use super::machine::{Confirmed, Contents, Described, Slot};
+use super::durable::{make_folder, remove_file, remove_tree, replace};
+use super::files::{Files, Kind, Reading, Writing};
 
 const DESCRIPTION: &str = "slot.json";
 const CONFIRMED: &str = "confirmed.json";
+const DENIED: &str = "denied.json";
 const CURRENT: &str = "current";
 const NEXT: &str = ".current.new";
 const INCOMING: &str = ".incoming";
 /// Read and hashed at once.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Largest description that is read: they have about 400 bytes.
-const DESCRIPTION_BYTES: u64 = 16 * 1024;
+/// Largest description that is read: they have about 400 bytes, a full list of what failed about 30 KiB.
+const DESCRIPTION_BYTES: u64 = 128 * 1024;
 
 /// The files of one product.
 #[derive(Clone, Debug)]
 pub struct Slots {
+    files: Arc<dyn Files>,
     folder: PathBuf,
     product: Product,
 }
@@ -46,6 +49,12 @@ struct Versioned<T> {
     spec: u8,
     #[serde(flatten)]
     content: T,
+}
+
+/// What failed, as it is kept: a list needs a name beside the form's number.
+#[derive(Default, Serialize, Deserialize)]
+struct DeniedList {
+    denied: Vec<Denied>,
 }
 
 /// Why a slot was not filled.
@@ -106,15 +115,22 @@ impl Slots {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn open(folder: &Path, product: Product) -> io::Result<Self> {
-        make_folder(&folder.join("slots"))?;
-        Ok(Self { folder: folder.to_owned(), product })
+    pub fn open(files: Arc<dyn Files>, folder: &Path, product: Product) -> io::Result<Self> {
+        make_folder(&*files, folder)?;
+        make_folder(&*files, &folder.join("slots"))?;
+        Ok(Self { files, folder: folder.to_owned(), product })
     }
 
     /// The product's folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The product.
+    #[must_use]
+    pub fn product(&self) -> &Product {
+        &self.product
     }
 
     /// The folder of a slot.
@@ -132,21 +148,35 @@ impl Slots {
     /// Where `current` leads; `None` when it is missing or leads elsewhere.
     #[must_use]
     pub fn current(&self) -> Option<Slot> {
-        let target = fs::read_link(self.folder.join(CURRENT)).ok()?;
+        let target = self.files.read_link(&self.folder.join(CURRENT)).ok()?;
         [Slot::A, Slot::B].into_iter().find(|slot| target == Path::new("slots").join(slot.name()))
     }
 
     /// What a slot says of itself; `None` when it is empty, half filled, or its description is damaged.
     #[must_use]
     pub fn described(&self, slot: Slot) -> Option<Described> {
-        let described: Described = read(&self.slot_folder(slot).join(DESCRIPTION))?;
-        self.binary(slot).is_file().then_some(described)
+        let described: Described = self.read(&self.slot_folder(slot).join(DESCRIPTION))?;
+        (self.files.kind(&self.binary(slot)).ok()? == Some(Kind::File)).then_some(described)
     }
 
     /// The last confirmed version.
     #[must_use]
     pub fn confirmed(&self) -> Option<Confirmed> {
-        read(&self.folder.join(CONFIRMED))
+        self.read(&self.folder.join(CONFIRMED))
+    }
+
+    /// Builds that failed here, oldest first.
+    #[must_use]
+    pub fn denied(&self) -> Vec<Denied> {
+        self.read::<DeniedList>(&self.folder.join(DENIED)).unwrap_or_default().denied
+    }
+
+    /// Writes down what failed.
+    ///
+    /// # Errors
+    /// What the file system says; the old list then still holds.
+    pub fn deny(&self, denied: &[Denied]) -> io::Result<()> {
+        self.write(&self.folder, DENIED, &DeniedList { denied: denied.to_vec() })
     }
 
     /// Takes a slot's description away, durably, and then all else in it.
@@ -155,13 +185,12 @@ impl Slots {
     /// What the file system says.
     pub fn empty(&self, slot: Slot) -> io::Result<()> {
         let folder = self.slot_folder(slot);
-        if !folder.exists() {
-            return Ok(());
+        if self.files.kind(&folder)?.is_some() {
+            remove_file(&*self.files, &folder.join(DESCRIPTION))?;
+            self.files.sync_folder(&folder)?;
+            remove_tree(&*self.files, &folder)?;
         }
-        remove_file(&folder.join(DESCRIPTION))?;
-        sync_folder(&folder)?;
-        fs::remove_dir_all(&folder)?;
-        sync_folder(&self.folder.join("slots"))
+        self.files.sync_folder(&self.folder.join("slots"))
     }
 
     /// Copies `source` into an empty slot, checks the copy, makes it durable, and describes it last.
@@ -175,23 +204,26 @@ impl Slots {
             move |source| FillError::Slot { path, source }
         };
         self.preflight(described.contents.size_bytes, keep_free_bytes)?;
-        make_folder(&folder).map_err(cannot(&folder))?;
+        make_folder(&*self.files, &folder).map_err(cannot(&folder))?;
         let incoming = folder.join(INCOMING);
-        remove_file(&incoming).map_err(cannot(&incoming))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&incoming).map_err(cannot(&incoming))?;
-        let found = copy(source, &mut file, described.contents.size_bytes, &incoming)?;
+        remove_file(&*self.files, &incoming).map_err(cannot(&incoming))?;
+        let mut file = self.files.create(&incoming, 0o600).map_err(cannot(&incoming))?;
+        file.reserve(described.contents.size_bytes).map_err(cannot(&incoming))?;
+        let found = copy(source, &mut *file, described.contents.size_bytes, &incoming)?;
         matches(&described.contents, found)?;
         let binary = self.binary(slot);
-        file.set_permissions(fs::Permissions::from_mode(0o555))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&incoming, &binary))
-            .and_then(|()| sync_folder(&folder))
+        file.set_mode(0o555)
+            .and_then(|()| file.sync())
+            .and_then(|()| self.files.rename(&incoming, &binary))
+            .and_then(|()| self.files.sync_folder(&folder))
             .map_err(cannot(&binary))?;
         self.describe(slot, described).map_err(cannot(&folder.join(DESCRIPTION)))
     }
 
     fn preflight(&self, need: u64, keep_free: u64) -> Result<(), FillError> {
-        let free = free_bytes(&self.folder)
+        let free = self
+            .files
+            .free_bytes(&self.folder)
             .map_err(|source| FillError::Slot { path: self.folder.clone(), source })?
             .saturating_sub(keep_free);
         if free < need { Err(FillError::Space { need, free, keep_free }) } else { Ok(()) }
@@ -202,7 +234,7 @@ impl Slots {
     /// # Errors
     /// What the file system says.
     pub fn describe(&self, slot: Slot, described: &Described) -> io::Result<()> {
-        write(&self.slot_folder(slot), DESCRIPTION, described)
+        self.write(&self.slot_folder(slot), DESCRIPTION, described)
     }
 
     /// Checks size and digest of a slot's file on one open descriptor, and that its name still leads to it.
@@ -211,12 +243,11 @@ impl Slots {
     /// `InvalidData` with a [`Mismatch`] inside; otherwise what the file system says.
     pub fn verify(&self, slot: Slot, contents: &Contents) -> io::Result<()> {
         let path = self.binary(slot);
-        let file = File::open(&path)?;
+        let mut file = self.files.open(&path)?;
         let wrong = |mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch);
-        let found = hash(&file, contents.size_bytes)?;
+        let found = hash(&mut *file, contents.size_bytes)?;
         matches(contents, found).map_err(wrong)?;
-        let (checked, named) = (file.metadata()?, fs::symlink_metadata(&path)?);
-        if (checked.dev(), checked.ino()) != (named.dev(), named.ino()) {
+        if !file.is_at(&path)? {
             return Err(wrong(Mismatch::Exchanged));
         }
         Ok(())
@@ -231,13 +262,13 @@ impl Slots {
         match slot {
             Some(slot) => {
                 let next = self.folder.join(NEXT);
-                remove_file(&next)?;
-                symlink(Path::new("slots").join(slot.name()), &next)?;
-                fs::rename(&next, &current)?;
+                remove_file(&*self.files, &next)?;
+                self.files.symlink(&Path::new("slots").join(slot.name()), &next)?;
+                self.files.rename(&next, &current)?;
             }
-            None => remove_file(&current)?,
+            None => remove_file(&*self.files, &current)?,
         }
-        sync_folder(&self.folder)
+        self.files.sync_folder(&self.folder)
     }
 
     /// Makes a slot the confirmed one and its sequence the floor, in one atomic write.
@@ -245,46 +276,37 @@ impl Slots {
     /// # Errors
     /// What the file system says; the confirmed version is then the old one.
     pub fn bless(&self, confirmed: &Confirmed) -> io::Result<()> {
-        write(&self.folder, CONFIRMED, confirmed)
+        self.write(&self.folder, CONFIRMED, confirmed)
     }
-}
 
-/// Bytes that an unprivileged process may still write on the file system of `folder`.
-///
-/// # Errors
-/// When the file system cannot be asked.
-pub fn free_bytes(folder: &Path) -> io::Result<u64> {
-    let stat = rustix::fs::statvfs(folder)?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let mut text = String::new();
-    let file = File::open(path).ok()?;
-    let parsed = file
-        .take(DESCRIPTION_BYTES)
-        .read_to_string(&mut text)
-        .and_then(|_| serde_json::from_str::<Versioned<T>>(&text).map_err(io::Error::from));
-    match parsed {
-        Ok(Versioned { spec: 1, content }) => Some(content),
-        Ok(Versioned { spec, .. }) => {
-            tracing::warn!(path = %path.display(), spec, "a file of a newer agent is not understood");
-            None
-        }
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a damaged file is ignored");
-            None
+    fn read<T: DeserializeOwned>(&self, path: &Path) -> Option<T> {
+        let mut text = String::new();
+        let file = self.files.open(path).ok()?;
+        let parsed = file
+            .take(DESCRIPTION_BYTES)
+            .read_to_string(&mut text)
+            .and_then(|_| serde_json::from_str::<Versioned<T>>(&text).map_err(io::Error::from));
+        match parsed {
+            Ok(Versioned { spec: 1, content }) => Some(content),
+            Ok(Versioned { spec, .. }) => {
+                tracing::warn!(path = %path.display(), spec, "a file of a newer agent is not understood");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "a damaged file is ignored");
+                None
+            }
         }
     }
-}
 
-fn write<T: Serialize>(folder: &Path, name: &str, content: &T) -> io::Result<()> {
-    let text = serde_json::to_vec_pretty(&Versioned { spec: 1, content }).map_err(io::Error::from)?;
-    replace(folder, name, &text)
+    fn write<T: Serialize>(&self, folder: &Path, name: &str, content: &T) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(&Versioned { spec: 1, content }).map_err(io::Error::from)?;
+        replace(&*self.files, folder, name, &text)
+    }
 }
 
 /// Copies at most one byte more than `size_bytes`, so that a longer file is noticed and not written out.
-fn copy(source: impl Read, target: &mut File, size_bytes: u64, path: &Path) -> Result<(u64, Digest), FillError> {
+fn copy(source: impl Read, target: &mut dyn Writing, size_bytes: u64, path: &Path) -> Result<(u64, Digest), FillError> {
     let mut source = source.take(size_bytes.saturating_add(1));
     let mut sha256 = sha2::Sha256::new();
     let mut buffer = vec![0; CHUNK_BYTES];
@@ -303,7 +325,7 @@ fn copy(source: impl Read, target: &mut File, size_bytes: u64, path: &Path) -> R
     }
 }
 
-fn hash(file: &File, size_bytes: u64) -> io::Result<(u64, Digest)> {
+fn hash(file: &mut dyn Reading, size_bytes: u64) -> io::Result<(u64, Digest)> {
     let mut file = file.take(size_bytes.saturating_add(1));
     let mut sha256 = sha2::Sha256::new();
     let mut buffer = vec![0; CHUNK_BYTES];

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, LogFormat};
+use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, LogFormat, TellSignal, UnitAction};
+use groundswell_core::install::Hook;
 use groundswell_core::text::Product;
 
 const FLEET: &str = "sha256/0000000000000000000000000000000000000000000000000000000000000000";
@@ -112,4 +113,69 @@ fn a_command_product_is_read() {
     assert_eq!(product.health.interval, Duration::from_secs(1));
     assert_eq!(product.inhibit, [Path::new("/etc/groundswell/hold")]);
     assert_eq!(product.version_lock.as_deref(), Some("1.4"));
+}
+
+fn product(tables: &str) -> Result<groundswell_agent::config::ProductConfig, ConfigError> {
+    let text = format!("{}[product.bcd]\n{tables}\n", least());
+    parse(&text).map(|config| config.products.into_values().next().unwrap())
+}
+
+#[test]
+fn a_unit_is_its_own_health_check_unless_another_is_given() {
+    let systemd = product("activator = { type = \"systemd\", unit = \"bcd@1.service\", action = \"reload\" }").unwrap();
+    assert!(matches!(&systemd.activator, Activator::Systemd(activator) if activator.action == UnitAction::Reload));
+    assert!(matches!(&systemd.health.check, HealthCheck::Unit(target) if target.unit == "bcd@1.service"));
+    let health = "health = { type = \"tcp\", address = \"[::1]:5432\" }";
+    let systemd = product(&format!("activator = {{ type = \"systemd\", unit = \"bcd\" }}\n{health}")).unwrap();
+    assert!(matches!(&systemd.health.check, HealthCheck::Tcp(target) if target.host == "::1" && target.port == 5432));
+    for bad in ["--now", "", "a b", "bcd;reboot"] {
+        let told = product(&format!("activator = {{ type = \"systemd\", unit = \"{bad}\" }}")).expect_err(bad).to_string();
+        assert!(told.contains("product.bcd.activator.unit: ") && told.contains("is not the name of a unit"), "{told}");
+    }
+}
+
+#[test]
+fn signals_hooks_and_restarts_of_the_machine_are_read() {
+    let health = "health = { type = \"command\", run = [\"true\"] }";
+    let told =
+        product(&format!("activator = {{ type = \"signal\", pid-file = \"bcd.pid\", signal = \"USR2\" }}\n{health}")).unwrap();
+    let Activator::Signal(signal) = &told.activator else { panic!("a signal") };
+    assert_eq!((signal.pid_file.as_path(), signal.signal), (Path::new("/etc/groundswell/bcd.pid"), TellSignal::Usr2));
+    let os =
+        "activator = { type = \"command\", run = [\"rauc\"], reboot = [\"reboot\"], booted = [\"booted\"], back = [\"back\"] }";
+    let hooks = "hooks = { after-confirm = [\"rauc\", \"mark-good\"], timeout = \"5s\" }";
+    let os = product(&format!("{os}\n{health}\n{hooks}")).unwrap();
+    assert!(os.manner().restarts_machine && !told.manner().restarts_machine);
+    assert_eq!(os.hooks.commands[&Hook::AfterConfirm], ["rauc", "mark-good"]);
+    assert_eq!(os.hooks.timeout, Duration::from_secs(5));
+}
+
+#[test]
+fn a_key_that_the_type_does_not_read_is_an_error() {
+    let supervise = "activator = { type = \"supervise\" }";
+    for (tables, told) in [
+        ("activator = { type = \"supervise\", back = [\"x\"] }".to_owned(), "activator.back: belongs to type = \"command\""),
+        (
+            "activator = { type = \"signal\", run = [\"x\"] }".to_owned(),
+            "activator.run: belongs to type = \"command\" or \"supervise\"",
+        ),
+        (
+            "activator = { type = \"command\", run = [\"x\"], reboot = [\"y\"] }".to_owned(),
+            "activator.booted: is missing: with `reboot`",
+        ),
+        (format!("{supervise}\nhealth = {{ type = \"tcp\", url = \"http://x/\" }}"), "health.url: belongs to type = \"http\""),
+        (format!("{supervise}\nhealth = {{ type = \"unit\" }}"), "health.unit: is missing"),
+        (
+            format!("{supervise}\nhealth = {{ type = \"tcp\", address = \"localhost\" }}"),
+            "health.address: `localhost` is not like",
+        ),
+        (format!("{supervise}\nhooks = {{ before-activate = [] }}"), "hooks.before-activate: must name a program"),
+    ] {
+        let refused = product(&tables).expect_err(told).to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+    assert!(
+        refusal(&format!("{}[product.bcd]\n{supervise}\nhooks = {{ before-start = [] }}\n", least()))
+            .contains("unknown key `before-start`")
+    );
 }

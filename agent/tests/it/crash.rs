@@ -6,9 +6,10 @@
 use std::fs;
 
 use groundswell_agent::install::executor::{Executor, Outcome};
-use groundswell_agent::install::machine::{self, Operation, Plan, Slot};
-use groundswell_agent::install::recovery::recover;
 use groundswell_core::digest::Digest;
+use groundswell_core::install::machine::{self, Plan};
+use groundswell_core::install::recovery::recover;
+use groundswell_core::install::{Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::text::Reason;
@@ -30,6 +31,12 @@ struct Cell {
     workshop: Workshop,
     old: Option<Install>,
     new: Install,
+}
+
+const MANNER: Manner = Manner { trial_starts: 3, restarts_machine: false };
+
+async fn start_up(executor: &mut Executor) -> Recovered {
+    executor.recover().await.expect("the device is not stopped")
 }
 
 fn reason() -> Reason {
@@ -62,9 +69,9 @@ async fn plan(executor: &Executor, order: Order, install: &Install) -> Vec<Opera
     let found = executor.found().await;
     let plan = match order {
         Order::Stage => machine::stage(&found, install),
-        Order::Activate => machine::activate(&found, install, claim()),
+        Order::Activate => machine::activate(&found, install, claim(), MANNER),
         Order::Confirm => machine::confirm(&found, install.release),
-        Order::Revert => Ok(machine::revert(&found, install.release, &reason())),
+        Order::Revert => Ok(machine::revert(&found, install.release, &reason(), MANNER)),
     };
     match plan {
         Ok(Plan::Do(operations)) => operations,
@@ -79,7 +86,7 @@ impl Cell {
         let old = (!first).then(|| workshop.release(1, "echo one"));
         let new = workshop.release(2, "echo two");
         let mut executor = workshop.executor().await;
-        executor.recover().await;
+        start_up(&mut executor).await;
         if let Some(old) = &old {
             for order in [Order::Stage, Order::Activate, Order::Confirm] {
                 carry_out(&mut executor, order, old).await;
@@ -115,7 +122,7 @@ impl Cell {
             Order::Stage => (old, None, false),
             Order::Activate if done == 0 => (old, None, false),
             Order::Activate => (Some(release), Some(release), false),
-            Order::Confirm if done == 0 => (Some(release), Some(release), false),
+            Order::Confirm if done <= 1 => (Some(release), Some(release), false),
             Order::Confirm => (Some(release), None, false),
             Order::Revert if done == 0 => (Some(release), Some(release), false),
             // The last operation closes the journal: then it is an ordinary start.
@@ -126,11 +133,11 @@ impl Cell {
         if let Some((left, why)) = reverted {
             assert_eq!((*left, why), (release, &reason()), "{when}");
         }
-        let floor = if order == Order::Confirm && done > 0 { 2 } else { u64::from(self.old.is_some()) };
+        let floor = if order == Order::Confirm && done > 1 { 2 } else { u64::from(self.old.is_some()) };
         assert_eq!(recovered.floor.get(), floor, "{when}");
-        // Whole and described means staged, whether or not the journal was closed.
+        // Whole and described means staged, whether or not what follows was done.
         let staged = match order {
-            Order::Stage => done >= of - 1,
+            Order::Stage => done >= of - 2,
             Order::Activate => done == 0,
             _ => false,
         };
@@ -165,7 +172,7 @@ async fn crash_everywhere(first: bool) {
             }
             drop(executor);
             let mut executor = cell.workshop.executor().await;
-            let recovered = executor.recover().await;
+            let recovered = start_up(&mut executor).await;
             cell.assert_recovered(order, done, operations.len(), &recovered);
             cell.assert_goes_on(executor, &recovered).await;
             cells += 1;
@@ -204,7 +211,7 @@ async fn s6_a_second_crash_inside_the_recovery_changes_nothing_of_its_end() {
                 }
                 drop(executor);
                 let mut executor = cell.workshop.executor().await;
-                let recovery = recover(&executor.found().await, 3);
+                let recovery = recover(&executor.found().await, MANNER);
                 recovery_count = recovery.operations.len();
                 for operation in &recovery.operations[..recovery_done] {
                     executor.perform_one(operation).await.unwrap();
@@ -212,7 +219,7 @@ async fn s6_a_second_crash_inside_the_recovery_changes_nothing_of_its_end() {
                 }
                 drop(executor);
                 let mut executor = cell.workshop.executor().await;
-                let recovered = executor.recover().await;
+                let recovered = start_up(&mut executor).await;
                 cell.assert_runnable(&format!("{order:?} {done} {recovery_done}"));
                 let release = recovered.running.as_ref().map(|running| running.release);
                 let forward = match order {
@@ -248,7 +255,7 @@ async fn leftovers_of_half_done_writes_are_harmless() {
     fs::write(folder.join(".journal.new"), "half").unwrap();
     fs::write(folder.join(".confirmed.json.new"), "{").unwrap();
     let mut executor = cell.workshop.executor().await;
-    let recovered = executor.recover().await;
+    let recovered = start_up(&mut executor).await;
     assert_eq!(recovered.running.as_ref().map(|running| running.release), cell.old.as_ref().map(|old| old.release));
     cell.assert_goes_on(executor, &recovered).await;
 }
@@ -260,7 +267,7 @@ async fn a_lost_or_damaged_journal_in_a_trial_leads_back_to_the_confirmed_versio
         drop(executor);
         fs::write(cell.workshop.product_folder().join("journal"), damage).unwrap();
         let mut executor = cell.workshop.executor().await;
-        let recovered = executor.recover().await;
+        let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.reverted.as_ref().map(|reverted| reverted.0), Some(cell.new.release), "{damage:?}");
         assert!(cell.workshop.current_script().unwrap().contains("release 1\n"));
         cell.assert_goes_on(executor, &recovered).await;
@@ -275,7 +282,7 @@ async fn a_damaged_description_of_the_running_slot_costs_nothing() {
     let slot = if current == Slot::A { "a" } else { "b" };
     fs::write(cell.workshop.product_folder().join("slots").join(slot).join("slot.json"), "{ torn").unwrap();
     let mut executor = cell.workshop.executor().await;
-    let recovered = executor.recover().await;
+    let recovered = start_up(&mut executor).await;
     assert_eq!(recovered.running.as_ref().map(|running| running.release), cell.old.as_ref().map(|old| old.release));
     assert_eq!(recovered.floor.get(), 1);
     cell.assert_goes_on(executor, &recovered).await;
@@ -287,7 +294,7 @@ async fn a_lost_current_is_made_again() {
     drop(executor);
     fs::remove_file(cell.workshop.product_folder().join("current")).unwrap();
     let mut executor = cell.workshop.executor().await;
-    let recovered = executor.recover().await;
+    let recovered = start_up(&mut executor).await;
     assert!(cell.workshop.current_script().unwrap().contains("release 1\n"));
     cell.assert_goes_on(executor, &recovered).await;
 }
@@ -298,19 +305,19 @@ async fn i2_restarts_on_a_good_slot_change_nothing_and_those_of_a_trial_are_coun
     for start in 1..=2 {
         drop(executor);
         executor = cell.workshop.executor().await;
-        let recovered = executor.recover().await;
+        let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.trial, Some(cell.new.release), "start {start}");
     }
     drop(executor);
     executor = cell.workshop.executor().await;
-    let recovered = executor.recover().await;
+    let recovered = start_up(&mut executor).await;
     let (release, reason) = recovered.reverted.expect("three starts are enough");
     assert_eq!(release, cell.new.release);
     assert!(reason.contains("3 times"), "{reason}");
     for _ in 0..10 {
         drop(executor);
         executor = cell.workshop.executor().await;
-        let recovered = executor.recover().await;
+        let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.running.map(|running| running.release), cell.old.as_ref().map(|old| old.release));
         assert_eq!((recovered.trial, recovered.reverted), (None, None));
     }
@@ -325,7 +332,7 @@ async fn s3_a_trial_whose_file_changed_is_not_started_again_after_a_crash() {
     fs::remove_file(&target).unwrap();
     fs::write(&target, "#!/bin/sh\necho evil\n").unwrap();
     let mut executor = cell.workshop.executor().await;
-    let recovered = executor.recover().await;
+    let recovered = start_up(&mut executor).await;
     assert_eq!(recovered.reverted.map(|reverted| reverted.0), Some(cell.new.release));
     assert!(cell.workshop.current_script().unwrap().contains("release 1\n"));
 }

@@ -87,6 +87,47 @@ async fn i1_after_a_revert_the_failed_build_is_neither_running_nor_staged_after_
 }
 
 #[tokio::test]
+async fn i1_what_failed_here_is_remembered_beyond_its_slot_until_it_turns_out_well() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let (one, two, three) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"), workshop.release(3, "echo three"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    bench.revert(&two).await;
+    // The next release takes the slot of what failed.
+    bench.stage(&three).await;
+    bench.shutdown().await;
+    let (mut bench, recovered) = workshop.device().await;
+    assert_eq!(recovered.denied, [two.release]);
+    let list = fs::read_to_string(workshop.product_folder().join("denied.json")).unwrap();
+    assert!(list.contains(&two.artifact.sha256.to_string()) && list.contains("unhealthy"), "{list}");
+    // A generation forgave it, and this time it works.
+    bench.install(&two).await;
+    bench.shutdown().await;
+    let (bench, recovered) = workshop.device().await;
+    assert_eq!(recovered.denied, []);
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn t5_a_staged_release_gives_way_to_the_one_that_supersedes_it() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let (one, two, three) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"), workshop.release(3, "echo three"));
+    bench.install(&one).await;
+    // It waits for its window.
+    bench.stage(&two).await;
+    bench.stage(&three).await;
+    let Report::ActivateFailed { reason, .. } = bench.activate(&two).await else { panic!("it is gone") };
+    assert!(reason.contains("does not hold this release"), "{reason}");
+    assert_eq!(bench.activate(&three).await, Report::Activated { release: three.release });
+    bench.confirm(&three).await;
+    assert_eq!(workshop.lines("started"), ["start 1.0", "start 3.0"]);
+    bench.shutdown().await;
+}
+
+#[tokio::test]
 async fn i3_once_confirmed_a_version_stays_even_if_nobody_hears_of_it() {
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
@@ -248,6 +289,7 @@ async fn two_agents_do_not_share_a_folder() {
         folder: workshop.product_folder(),
         config: workshop.config.clone(),
         keep_free_bytes: 0,
+        boot: workshop.boot.clone(),
         block_interval: std::time::Duration::from_secs(1),
     };
     let (sender, _reports) = mpsc::channel(1);
@@ -356,7 +398,7 @@ async fn a_process_left_over_by_an_agent_that_died_is_stopped_before_anything_st
     let script = format!("sleep 1000 & echo $$ > {}; trap '' TERM; while :; do sleep 1; done", pid.display());
     let one = workshop.release(1, &script);
     let mut executor = workshop.executor().await;
-    executor.recover().await;
+    executor.recover().await.unwrap();
     for step in [
         Step::Stage { install: one.clone() },
         Step::Activate { install: one.clone(), claim: claim() },

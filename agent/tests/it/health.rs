@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use groundswell_agent::config::HttpTarget;
+use groundswell_agent::config::{HttpTarget, TcpTarget};
 use groundswell_agent::health::Verdict;
 use groundswell_agent::health::http::get;
+use groundswell_agent::health::tcp::probe;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -23,6 +24,14 @@ async fn verdict_on(answer: &'static str) -> Verdict {
     };
     let target = HttpTarget::parse(&format!("http://127.0.0.1:{port}/health?deep=1")).unwrap();
     tokio::join!(get(&target, LIMIT), serve).0
+}
+
+/// An address that refuses connections as long as it is held: one that was merely let go may be another test's by now.
+fn refusing() -> (TcpSocket, String) {
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    (held, address)
 }
 
 #[tokio::test]
@@ -55,8 +64,8 @@ async fn on_this_machine_a_refused_connection_and_silence_are_the_version_s_faul
     let target = HttpTarget::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
     let silent = get(&target, Duration::from_millis(100)).await;
     assert!(matches!(&silent, Verdict::Fail(why) if why.contains("no answer within 100 ms")), "{silent:?}");
-    drop(listener);
-    let refused = get(&target, LIMIT).await;
+    let (_held, address) = refusing();
+    let refused = get(&HttpTarget::parse(&format!("http://{address}/")).unwrap(), LIMIT).await;
     assert!(matches!(&refused, Verdict::Fail(why) if why.contains("cannot connect")), "{refused:?}");
 }
 
@@ -78,4 +87,25 @@ fn targets_are_plain_http_addresses() {
     for bad in ["https://localhost/", "localhost:80", "http://user@host/", "ftp://x/", "http:///x", ""] {
         assert!(HttpTarget::parse(bad).is_err(), "{bad}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_passes_and_one_that_this_machine_refuses_fails() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = TcpTarget::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+    assert_eq!(probe(&target, LIMIT).await, Verdict::Pass);
+    let (_held, address) = refusing();
+    let refused = probe(&TcpTarget::parse(&address).unwrap(), LIMIT).await;
+    assert!(matches!(&refused, Verdict::Fail(why) if why.contains("cannot connect")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn i6_no_connection_to_another_machine_decides_nothing() {
+    // An address of the documentation's: nobody has it.
+    let target = TcpTarget::parse("192.0.2.1:9").unwrap();
+    let verdict = probe(&target, Duration::from_millis(100)).await;
+    assert!(matches!(&verdict, Verdict::Unclear(why) if why.contains("not on this machine")), "{verdict:?}");
+    let target = TcpTarget::parse("no-such-name.invalid:80").unwrap();
+    let verdict = probe(&target, LIMIT).await;
+    assert!(matches!(&verdict, Verdict::Unclear(_)), "{verdict:?}");
 }

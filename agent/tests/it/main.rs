@@ -1,6 +1,7 @@
 //! Integration tests of the agent: one binary, one module per subject.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
 
+mod activators;
 mod agents;
 mod blob_mesh;
 mod blobs;
@@ -10,7 +11,9 @@ mod device;
 mod effects;
 mod fleet;
 mod health;
+mod hooks;
 mod identity;
 mod local_api;
+mod reboot;
 mod store;
 mod workshop;

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_agent::config::{
-    Activator, CommandActivator, HealthCheck, HealthConfig, ProductConfig, RestartPolicy, Supervise,
+    Activator, CommandActivator, HealthCheck, HealthConfig, HooksConfig, ProductConfig, RestartPolicy, Supervise,
 };
 use groundswell_agent::install::activate::Starter;
-use groundswell_agent::install::disk::Disk;
+use groundswell_agent::install::disk::{Disk, Place};
 use groundswell_agent::install::executor::Executor;
+use groundswell_agent::install::files::{Files, OnDisk};
 use groundswell_agent::install::{ArtifactSource, Device, Settings};
 use groundswell_core::digest::{Digest, Hex32};
 use groundswell_core::documents::release::Artifact;
+use groundswell_core::install::Boot;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Health, Recovered, Report};
 use groundswell_core::number::Sequence;
@@ -38,9 +40,13 @@ impl ArtifactSource for Shelf {
 
 /// A folder with a product, and releases to install.
 pub(crate) struct Workshop {
-    pub(crate) folder: tempfile::TempDir,
+    home: PathBuf,
+    /// Removes the folder at the end; none for a second workshop in the folder of another.
+    _folder: Option<tempfile::TempDir>,
     pub(crate) config: ProductConfig,
     pub(crate) keep_free_bytes: u64,
+    /// The present run of the machine: another text is a machine that was restarted.
+    pub(crate) boot: Boot,
 }
 
 pub(crate) fn product() -> Product {
@@ -55,15 +61,23 @@ impl Workshop {
     /// With an activator that runs `script` in a shell, and health that is a file named `healthy`.
     pub(crate) fn with_command(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let home = folder.path().display().to_string();
-        let shell = |script: &str| ["sh", "-c", &format!("cd {home} && {{ {script}\n}}")].map(str::to_owned).to_vec();
+        fs::create_dir(folder.path().join("artifacts")).unwrap();
+        let workshop = Self::commanding(folder.path(), script);
+        Self { _folder: Some(folder), ..workshop }
+    }
+
+    /// The same in the folder of another workshop, which stays its own.
+    pub(crate) fn commanding(home: &Path, script: &str) -> Self {
+        let shell = |script: &str| shell_in(home, script);
         let command = CommandActivator {
             run: shell(script),
+            back: None,
             stop: Some(shell("echo stop $GROUNDSWELL_VERSION >> started")),
             timeout: Duration::from_secs(20),
+            reboot: None,
         };
         let config = product_config(Activator::Command(command), HealthCheck::Command(shell("test -e healthy")));
-        Self::new(folder, config)
+        Self::new(home, config)
     }
 
     /// With an activator that writes down what it starts.
@@ -84,16 +98,40 @@ impl Workshop {
             stop_timeout: Duration::from_millis(500),
             log_bytes: 1 << 16,
         };
-        Self::new(tempfile::tempdir().unwrap(), product_config(Activator::Supervise(supervise), HealthCheck::Process))
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("artifacts")).unwrap();
+        let config = product_config(Activator::Supervise(supervise), HealthCheck::Process);
+        let workshop = Self::new(folder.path(), config);
+        Self { _folder: Some(folder), ..workshop }
     }
 
-    fn new(folder: tempfile::TempDir, config: ProductConfig) -> Self {
-        fs::create_dir(folder.path().join("artifacts")).unwrap();
-        Self { folder, config, keep_free_bytes: 0 }
+    fn new(home: &Path, config: ProductConfig) -> Self {
+        Self { home: home.to_owned(), _folder: None, config, keep_free_bytes: 0, boot: Boot("first".to_owned()) }
+    }
+
+    /// The folder of everything here.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// A command that runs `script` in this folder.
+    pub(crate) fn shell(&self, script: &str) -> Vec<String> {
+        shell_in(&self.home, script)
+    }
+
+    /// The files of the product, on this machine's own file system.
+    pub(crate) fn disk(&self) -> Disk {
+        self.disk_on(Arc::new(OnDisk))
+    }
+
+    /// The files of the product, over other calls.
+    pub(crate) fn disk_on(&self, files: Arc<dyn Files>) -> Disk {
+        let (folder, boot, keep_free_bytes) = (self.product_folder(), self.boot.clone(), self.keep_free_bytes);
+        Disk::open(Place { files, folder, product: product(), boot, keep_free_bytes }, self.shelf()).unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.home.join(name)
     }
 
     pub(crate) fn product_folder(&self) -> PathBuf {
@@ -130,6 +168,7 @@ impl Workshop {
             folder: self.product_folder(),
             config: self.config.clone(),
             keep_free_bytes: self.keep_free_bytes,
+            boot: self.boot.clone(),
             block_interval: Duration::from_millis(20),
         };
         let (sender, reports) = mpsc::channel(16);
@@ -141,12 +180,16 @@ impl Workshop {
 
     /// An executor without a task around it, as after a start of the agent; recovery has not run.
     pub(crate) async fn executor(&self) -> Executor {
-        let disk = Disk::open(&self.product_folder(), product(), self.shelf(), self.keep_free_bytes).unwrap();
+        self.executor_on(self.disk()).await
+    }
+
+    /// The same over these files.
+    pub(crate) async fn executor_on(&self, disk: Disk) -> Executor {
         let starter = Starter::open(&self.config.activator, &self.product_folder()).await;
         let (stop, stopping) = watch::channel(false);
         // A sender that is gone means "stop": this one lives as long as the test.
         std::mem::forget(stop);
-        Executor::new(product(), Arc::new(disk), starter, self.config.trial_starts, stopping)
+        Executor::new(Arc::new(disk), starter, &self.config, stopping)
     }
 
     /// The lines of a file that scripts write.
@@ -164,6 +207,10 @@ impl Workshop {
     }
 }
 
+fn shell_in(home: &Path, script: &str) -> Vec<String> {
+    ["sh", "-c", &format!("cd {} && {{ {script}\n}}", home.display())].map(str::to_owned).to_vec()
+}
+
 fn product_config(activator: Activator, check: HealthCheck) -> ProductConfig {
     ProductConfig {
         activator,
@@ -174,6 +221,7 @@ fn product_config(activator: Activator, check: HealthCheck) -> ProductConfig {
             healthy_after: 1,
             unhealthy_after: 3,
         },
+        hooks: HooksConfig::default(),
         inhibit: Vec::new(),
         version_lock: None,
         observe_only: false,

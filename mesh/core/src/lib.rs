@@ -7,7 +7,8 @@
 //!
 //! The agent and the simulator drive it through one door: [`node::Node`].
 //! Read `documents` for what operators sign, `record` for what nodes say, `rollout` for when
-//! a node may start, `lease` for the disruption budget, `node` for how they meet.
+//! a node may start, `lease` for the disruption budget, `install` for how a version is put in place of another,
+//! `node` for how they meet.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
@@ -16,6 +17,7 @@ pub mod blob;
 pub mod crypto;
 pub mod digest;
 pub mod documents;
+pub mod install;
 pub mod lease;
 pub mod limits;
 pub mod node;

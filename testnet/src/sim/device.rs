@@ -92,6 +92,7 @@ impl Device {
             trial: self.trial,
             reverted: None,
             staged: self.staged.as_ref().map(|install| install.release),
+            denied: Vec::new(),
         };
         let mut reports = vec![(0, Report::Recovered(recovered))];
         reports.extend(self.health(1_000, behaviours));

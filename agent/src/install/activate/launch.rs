@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use groundswell_core::install::{Contents, Slot, Transaction};
 use groundswell_core::record::ClaimName;
 use groundswell_core::text::Product;
 
-use crate::install::machine::{Contents, Slot};
 use crate::install::slots::Slots;
 
 /// A version to start.
@@ -21,13 +21,22 @@ pub struct Launch {
     pub binary: PathBuf,
     /// The claim under which it is activated; none for a confirmed version.
     pub claim: Option<ClaimName>,
+    /// Whether it is on trial; the last confirmed version otherwise.
+    pub trial: bool,
 }
 
 impl Launch {
-    /// The version in a slot.
+    /// The version in a slot; `trial` is the transaction that brings it, as long as it is not confirmed.
     #[must_use]
-    pub fn new(product: Product, slots: &Slots, slot: Slot, contents: Contents, claim: Option<ClaimName>) -> Self {
-        Self { product, contents, slot: slots.slot_folder(slot), binary: slots.binary(slot), claim }
+    pub fn new(slots: &Slots, slot: Slot, contents: Contents, trial: Option<&Transaction>) -> Self {
+        Self {
+            product: slots.product().clone(),
+            contents,
+            slot: slots.slot_folder(slot),
+            binary: slots.binary(slot),
+            claim: trial.and_then(|transaction| transaction.claim),
+            trial: trial.is_some(),
+        }
     }
 
     /// Replaces `{slot}`, `{binary}`, `{version}` and `{product}` in a text. One pass: what is put in is not looked at.

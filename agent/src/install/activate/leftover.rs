@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::process::signal;
 use crate::install::durable::{remove_file, replace};
+use crate::install::files::OnDisk;
 
 /// The environment variable that marks a supervised process and its children.
 pub const MARK: &str = "GROUNDSWELL_SUPERVISED";
@@ -38,7 +39,7 @@ struct Child {
 pub(super) fn remember(folder: &Path, process: Pid) {
     let written = identify(process).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).and_then(|child| {
         let text = serde_json::to_vec(&child).map_err(io::Error::from)?;
-        replace(folder, NAME, &text)
+        replace(&OnDisk, folder, NAME, &text)
     });
     if let Err(error) = written {
         tracing::debug!(folder = %folder.display(), %error, "the process is not written down; its environment marks it all the same");
@@ -47,7 +48,7 @@ pub(super) fn remember(folder: &Path, process: Pid) {
 
 /// Takes that back.
 pub(super) fn forget(folder: &Path) {
-    let _ = remove_file(&folder.join(NAME));
+    let _ = remove_file(&OnDisk, &folder.join(NAME));
 }
 
 /// Stops whatever an earlier agent left running for the product in `folder`: SIGTERM, and SIGKILL after `grace`.

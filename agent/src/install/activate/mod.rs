@@ -1,49 +1,55 @@
-//! Starting versions: by a command, or as a supervised child.
+//! Starting versions: by a command, as a supervised child, through systemd, by a signal.
 //!
-//! Both are told which version by the same environment ([`Launch`]); neither uses a shell. What a supervised process
+//! All are told which version by the same environment ([`Launch`]); none uses a shell. What a supervised process
 //! does between starts is the business of `supervise`; whether a version works is judged in `crate::health`.
 
+mod command;
 pub mod launch;
 pub mod leftover;
 pub mod output;
 pub mod process;
+mod signal;
 pub mod supervise;
+mod systemd;
 
 use std::path::Path;
 
 use tokio::sync::watch;
 
+pub use command::Commands;
 pub use launch::Launch;
 pub use supervise::ProcessState;
+pub use systemd::Systemd;
 
-use self::process::Ended;
+pub(super) use self::command::hook;
 use self::supervise::Supervisor;
 use super::disk::Failure;
-use crate::config::{Activator, CommandActivator};
+use crate::config::{Activator, SignalActivator};
 
 /// Starts and stops the versions of one product.
 #[derive(Debug)]
 pub enum Starter {
     /// By a command.
-    Command {
-        /// Which.
-        config: CommandActivator,
-        /// The output of the last run.
-        output: String,
-    },
+    Command(Commands),
     /// As a child.
     Supervise(Supervisor),
+    /// Through systemd.
+    Systemd(Systemd),
+    /// By a signal.
+    Signal(SignalActivator),
 }
 
 impl Starter {
     /// A starter as configured. A process left over by an agent that died is stopped first.
     pub async fn open(activator: &Activator, folder: &Path) -> Self {
         match activator {
-            Activator::Command(config) => Self::Command { config: config.clone(), output: String::new() },
+            Activator::Command(config) => Self::Command(Commands::new(config.clone())),
             Activator::Supervise(config) => {
                 leftover::stop(folder, config.stop_timeout).await;
                 Self::Supervise(Supervisor::start(config.clone(), folder.to_owned()))
             }
+            Activator::Systemd(config) => Self::Systemd(Systemd::new(config.clone())),
+            Activator::Signal(config) => Self::Signal(config.clone()),
         }
     }
 
@@ -53,11 +59,10 @@ impl Starter {
     /// Why not, with the last lines of output.
     pub async fn start(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
-            Self::Command { config, output } => {
-                let run = config.run.clone();
-                command(config, &run, launch, output).await
-            }
+            Self::Command(commands) => commands.start(launch).await,
             Self::Supervise(supervisor) => supervisor.run(launch.clone(), true).await,
+            Self::Systemd(systemd) => systemd.start(launch).await,
+            Self::Signal(config) => signal::tell(config),
         }
     }
 
@@ -67,8 +72,8 @@ impl Starter {
     /// Why not.
     pub async fn keep(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
-            Self::Command { .. } => Ok(()),
             Self::Supervise(supervisor) => supervisor.run(launch.clone(), false).await,
+            Self::Command(_) | Self::Systemd(_) | Self::Signal(_) => Ok(()),
         }
     }
 
@@ -78,56 +83,59 @@ impl Starter {
     /// Why not.
     pub async fn stop(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
-            Self::Command { config, output } => match config.stop.clone() {
-                Some(stop) => command(config, &stop, launch, output).await,
-                None => Ok(()),
-            },
+            Self::Command(commands) => commands.stop(launch).await,
             Self::Supervise(supervisor) => {
                 supervisor.stop().await;
                 Ok(())
             }
+            Self::Systemd(systemd) => systemd.stop(launch).await,
+            // It is not this agent's to end a process that it did not start; without `current` it finds no binary.
+            Self::Signal(_) => Ok(()),
+        }
+    }
+
+    /// Restarts the machine, and waits for it to go down: returns only when it does not.
+    pub async fn restart_machine(&mut self, launch: &Launch) -> Failure {
+        match self {
+            Self::Command(commands) => commands.restart_machine(launch).await,
+            _ => Failure::broken("nothing says how to restart the machine: activator.reboot was taken out of the configuration"),
+        }
+    }
+
+    /// Checks that the machine has started from a version.
+    ///
+    /// # Errors
+    /// When it has not, or it cannot be told.
+    pub async fn booted(&mut self, launch: &Launch) -> Result<(), Failure> {
+        match self {
+            Self::Command(commands) => commands.booted(launch).await,
+            _ => Ok(()),
         }
     }
 
     /// The last lines of output of what was started last.
-    #[must_use]
-    pub fn output(&self) -> String {
+    pub async fn output(&self) -> String {
         match self {
-            Self::Command { output, .. } => output.clone(),
+            Self::Command(commands) => commands.output(),
             Self::Supervise(supervisor) => supervisor.output(),
+            Self::Systemd(systemd) => systemd.last_lines().await,
+            Self::Signal(_) => String::new(),
         }
     }
 
-    /// How the supervised process fares; `None` with a command.
+    /// How the supervised process fares; `None` where something else keeps it running.
     #[must_use]
     pub fn process(&self) -> Option<watch::Receiver<ProcessState>> {
         match self {
-            Self::Command { .. } => None,
             Self::Supervise(supervisor) => Some(supervisor.state()),
+            _ => None,
         }
     }
 
-    /// Stops a supervised process: the agent ends. What a command started goes on.
+    /// Stops a supervised process: the agent ends. What anything else started goes on.
     pub async fn shutdown(self) {
         if let Self::Supervise(supervisor) = self {
             supervisor.shutdown().await;
-        }
-    }
-}
-
-async fn command(config: &CommandActivator, argv: &[String], launch: &Launch, output: &mut String) -> Result<(), Failure> {
-    let argv = launch.fill_all(argv);
-    let name = argv.first().cloned().unwrap_or_default();
-    let failed = |reason: String, output: &str| Err(Failure { output: output.to_owned(), ..Failure::broken(reason) });
-    match process::run(&argv, &launch.environment(), config.timeout).await {
-        Err(error) => failed(format!("cannot run {name}: {error}"), ""),
-        Ok(finished) => {
-            *output = finished.output;
-            match finished.ended {
-                Ended::Status(status) if status.success() => Ok(()),
-                Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), output),
-                Ended::TimedOut => failed(format!("{name} took longer than {} s", config.timeout.as_secs()), output),
-            }
         }
     }
 }

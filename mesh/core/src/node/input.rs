@@ -188,6 +188,8 @@ pub struct Recovered {
     pub reverted: Option<(Digest, Reason)>,
     /// The idle slot holds this release, verified.
     pub staged: Option<Digest>,
+    /// Releases that failed on this device, oldest first: its own list outlives the node's store (case I1).
+    pub denied: Vec<Digest>,
 }
 
 /// Health of the running version, as its own check sees it.

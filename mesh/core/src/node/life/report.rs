@@ -55,7 +55,8 @@ impl Life {
             }
             Report::Reverted { release, running, .. } if self.now.orphan == Some(release) => {
                 self.now.orphan = None;
-                let recovered = Recovered { running, floor: self.kept.floor, trial: None, reverted: None, staged: None };
+                let (floor, denied) = (self.kept.floor, Vec::new());
+                let recovered = Recovered { running, floor, trial: None, reverted: None, staged: None, denied };
                 self.recovered(now, recovered, &mut acts);
             }
             Report::Blocked(blocked) => self.now.blocked = blocked,
@@ -82,6 +83,9 @@ impl Life {
         self.now.staged = recovered.staged;
         self.kept.floor = self.kept.floor.max(recovered.floor);
         self.kept.running = recovered.running.clone();
+        for release in recovered.denied {
+            self.deny(release);
+        }
         let attempt = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating);
         if let Some(release) = recovered.trial.filter(|trial| attempt.as_ref().is_none_or(|attempt| attempt.release != *trial)) {
             // A trial that this store knows nothing of: it was set back. Nobody watches it, so it ends first; until

@@ -1,0 +1,116 @@
+//! Starting versions by commands: the way to anything that is not a plain service, OS updaters included.
+//!
+//! Where a version runs only after the machine has been restarted, `run` hands it over, `reboot` restarts the machine,
+//! and `booted` tells afterwards which version the machine came up with. `docs/INSTALL.md` has adapters.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::launch::Launch;
+use super::process::{self, Ended};
+use crate::config::{CommandActivator, HooksConfig};
+use crate::install::disk::Failure;
+
+/// Runs the configured commands and keeps the end of what they printed.
+#[derive(Debug)]
+pub struct Commands {
+    config: CommandActivator,
+    /// The output of the last run.
+    output: String,
+}
+
+impl Commands {
+    pub(super) fn new(config: CommandActivator) -> Self {
+        Self { config, output: String::new() }
+    }
+
+    pub(super) async fn start(&mut self, launch: &Launch) -> Result<(), Failure> {
+        let argv = match &self.config.back {
+            Some(back) if !launch.trial => back.clone(),
+            _ => self.config.run.clone(),
+        };
+        self.run(&argv, launch).await
+    }
+
+    pub(super) async fn stop(&mut self, launch: &Launch) -> Result<(), Failure> {
+        match self.config.stop.clone() {
+            Some(stop) => self.run(&stop, launch).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn restart_machine(&mut self, launch: &Launch) -> Failure {
+        let Some(reboot) = self.config.reboot.clone() else {
+            return Failure::broken("activator.reboot was taken out of the configuration");
+        };
+        if let Err(failure) = self.run(&reboot.run, launch).await {
+            return Failure { reason: format!("the machine cannot be restarted: {}", failure.reason), ..failure };
+        }
+        tracing::info!(product = %launch.product, version = %launch.contents.version, "the machine restarts");
+        sleep(reboot.timeout).await;
+        Failure::broken(format!("the machine did not go down within {} s", reboot.timeout.as_secs()))
+    }
+
+    pub(super) async fn booted(&mut self, launch: &Launch) -> Result<(), Failure> {
+        let Some(reboot) = self.config.reboot.clone() else { return Ok(()) };
+        self.run(&reboot.booted, launch).await.map_err(|failure| {
+            let reason = format!("the machine did not start from {}: {}", launch.contents.version, failure.reason);
+            Failure { reason, ..failure }
+        })
+    }
+
+    pub(super) fn output(&self) -> String {
+        self.output.clone()
+    }
+
+    async fn run(&mut self, argv: &[String], launch: &Launch) -> Result<(), Failure> {
+        let done = run(argv, launch, Vec::new(), self.config.timeout).await;
+        match &done {
+            Ok(output) => self.output.clone_from(output),
+            Err(failure) => self.output.clone_from(&failure.output),
+        }
+        done.map(|_| ())
+    }
+}
+
+/// Runs the operator's command of one place of an install.
+///
+/// # Errors
+/// Why it failed, with the last lines of output.
+pub(crate) async fn hook(
+    hooks: &HooksConfig,
+    hook: groundswell_core::install::Hook,
+    launch: &Launch,
+    reason: Option<&str>,
+) -> Result<(), Failure> {
+    let Some(argv) = hooks.commands.get(&hook) else { return Ok(()) };
+    let mut more = vec![("GROUNDSWELL_HOOK".to_owned(), hook.name().to_owned())];
+    more.extend(reason.map(|reason| ("GROUNDSWELL_REASON".to_owned(), reason.to_owned())));
+    match run(argv, launch, more, hooks.timeout).await {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(Failure { reason: format!("hook {}: {}", hook.name(), failure.reason), ..failure }),
+    }
+}
+
+/// Runs a command for a version; its last lines of output.
+pub(super) async fn run(
+    argv: &[String],
+    launch: &Launch,
+    more: Vec<(String, String)>,
+    limit: Duration,
+) -> Result<String, Failure> {
+    let argv = launch.fill_all(argv);
+    let name = argv.first().cloned().unwrap_or_default();
+    let mut environment = launch.environment();
+    environment.extend(more);
+    let failed = |reason: String, output: String| Err(Failure { output, ..Failure::broken(reason) });
+    match process::run(&argv, &environment, limit).await {
+        Err(error) => failed(format!("cannot run {name}: {error}"), String::new()),
+        Ok(finished) => match finished.ended {
+            Ended::Status(status) if status.success() => Ok(finished.output),
+            Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), finished.output),
+            Ended::TimedOut => failed(format!("{name} took longer than {} s", limit.as_secs()), finished.output),
+        },
+    }
+}

@@ -1,0 +1,283 @@
+//! What is done in which order: each order of a node's life becomes a list of operations, or a refusal.
+//!
+//! Every operation may be repeated, and a crash before, inside or after any of them leaves something that `recovery`
+//! can finish or take back. Words of the journal: [`Mark`].
+//!
+//! ```text
+//!        stage                    activate                                         confirm
+//! Closed ─────► Stage ─► Closed ─────────► Switch ─► Activate (─► Reboot) ─► Watch ───────► Confirm ─► Closed
+//!                                             └─────────┴────────────┴─────────┴──► Revert ─► Closed
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::operation::{Hook, Operation};
+use super::state::{Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, SlotState, Transaction, Way};
+use crate::digest::Digest;
+use crate::limits::DENIED;
+use crate::node::effect::Install;
+use crate::number::Sequence;
+use crate::record::ClaimName;
+use crate::text::{Reason, Version};
+
+/// Why an order is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Case I4.
+    #[error("version {0} is not confirmed yet")]
+    Unconfirmed(Version),
+    /// S5.
+    #[error("sequence {sequence} lies below this node's floor {floor}")]
+    BelowFloor {
+        /// Of what was asked for.
+        sequence: Sequence,
+        /// The floor.
+        floor: Sequence,
+    },
+    /// The idle slot does not hold it.
+    #[error("the idle slot does not hold this release")]
+    NotStaged,
+    /// The release is not on trial.
+    #[error("this release is not on trial")]
+    NotOnTrial,
+}
+
+/// What an order comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// These operations, in order.
+    Do(Vec<Operation>),
+    /// It is done already.
+    Done,
+    /// Only for a revert: the release is confirmed, and that is the point of no return.
+    TooLate,
+}
+
+fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
+    // A stage that could not even be given back (a full disk) touched the idle slot alone: it is begun again.
+    if let Some(open) = found.open().filter(|open| open.mark != Mark::Stage) {
+        return Err(Refusal::Unconfirmed(open.transaction.contents.version.clone()));
+    }
+    let floor = found.floor();
+    if install.sequence < floor {
+        return Err(Refusal::BelowFloor { sequence: install.sequence, floor });
+    }
+    Ok(())
+}
+
+fn transaction(found: &Found, install: &Install, claim: Option<ClaimName>) -> Transaction {
+    Transaction {
+        contents: Contents::of(install),
+        to: found.idle(),
+        from: found.confirmed.as_ref().map(|confirmed| confirmed.slot),
+        claim,
+    }
+}
+
+fn note(transaction: &Transaction, mark: Mark) -> Operation {
+    Operation::Note(Entry { transaction: transaction.clone(), mark })
+}
+
+fn hook(hook: Hook, transaction: &Transaction) -> Operation {
+    Operation::Hook(hook, transaction.to, transaction.contents.clone())
+}
+
+/// Copies a release into the idle slot.
+///
+/// # Errors
+/// While a version is unconfirmed, and below the floor.
+pub fn stage(found: &Found, install: &Install) -> Result<Plan, Refusal> {
+    may_begin(found, install)?;
+    let transaction = transaction(found, install, None);
+    let mut operations = vec![
+        note(&transaction, Mark::Stage),
+        hook(Hook::BeforeStage, &transaction),
+        Operation::Empty(transaction.to),
+        Operation::Fill(transaction.to, transaction.contents.clone()),
+    ];
+    operations.extend(staged(&transaction));
+    Ok(Plan::Do(operations))
+}
+
+/// The slot is whole: also what recovery does when it finds [`Mark::Stage`] and the slot described.
+pub(super) fn staged(transaction: &Transaction) -> [Operation; 2] {
+    [hook(Hook::AfterStage, transaction), note(transaction, Mark::Closed)]
+}
+
+/// Gives back what a failed stage took.
+#[must_use]
+pub fn unstage(found: &Found) -> Vec<Operation> {
+    let Some(Entry { transaction, mark: Mark::Stage }) = found.open() else { return Vec::new() };
+    vec![Operation::Empty(transaction.to), note(transaction, Mark::Closed)]
+}
+
+/// Gives back the space of a version that can never run again: what failed, and what an upgrade left behind. The floor
+/// lies above both, so nothing is lost; the running, the confirmed and a staged version are never touched.
+#[must_use]
+pub fn reclaim(found: &Found) -> Vec<Operation> {
+    let at_rest = found.open().is_none() && found.current == found.confirmed.as_ref().map(|confirmed| confirmed.slot);
+    let idle = found.idle();
+    if !at_rest || found.staged().is_some() || found.described(idle).is_none() {
+        return Vec::new();
+    }
+    vec![Operation::Empty(idle)]
+}
+
+/// Switches to the staged release and starts it on trial.
+///
+/// # Errors
+/// While another version is unconfirmed, below the floor, and when it is not staged.
+pub fn activate(found: &Found, install: &Install, claim: ClaimName, manner: Manner) -> Result<Plan, Refusal> {
+    if let Some(Entry { transaction, mark: Mark::Watch { .. } }) = found.open()
+        && transaction.contents == Contents::of(install)
+    {
+        return Ok(Plan::Done);
+    }
+    may_begin(found, install)?;
+    if found.staged() != Some(&Contents::of(install)) {
+        return Err(Refusal::NotStaged);
+    }
+    let transaction = transaction(found, install, Some(claim));
+    Ok(Plan::Do(forward(found, &transaction, manner)))
+}
+
+/// From a checked claim to a trial: also what recovery does when it finds [`Mark::Switch`].
+pub(super) fn forward(found: &Found, transaction: &Transaction, manner: Manner) -> Vec<Operation> {
+    let (to, contents) = (transaction.to, &transaction.contents);
+    let mut operations = vec![
+        note(transaction, Mark::Switch),
+        Operation::Verify(to, contents.clone()),
+        hook(Hook::BeforeActivate, transaction),
+        Operation::Point(Some(to)),
+    ];
+    operations.extend(start(found, transaction, manner, 1));
+    operations
+}
+
+/// Starts the version on trial for the `starts`-th time: also what recovery does when it finds [`Mark::Activate`].
+pub(super) fn start(found: &Found, transaction: &Transaction, manner: Manner, starts: u32) -> Vec<Operation> {
+    let (to, contents) = (transaction.to, &transaction.contents);
+    let mut operations = vec![note(transaction, Mark::Activate { starts }), Operation::Start(to, contents.clone())];
+    if manner.restarts_machine {
+        operations.push(note(transaction, Mark::Reboot { starts, boot: found.boot.clone() }));
+        operations.push(Operation::Restart(to, contents.clone()));
+    } else {
+        operations.push(hook(Hook::AfterActivate, transaction));
+        operations.push(note(transaction, Mark::Watch { starts }));
+    }
+    operations
+}
+
+/// Makes the version on trial the good one.
+///
+/// # Errors
+/// When this release is not on trial.
+pub fn confirm(found: &Found, release: Digest) -> Result<Plan, Refusal> {
+    let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
+    match found.open() {
+        Some(Entry { transaction, mark: Mark::Watch { .. } }) if transaction.contents.release == release => {
+            let mut operations = vec![hook(Hook::BeforeConfirm, transaction)];
+            operations.extend(blessing(found, transaction));
+            operations.extend(blessed(transaction));
+            Ok(Plan::Do(operations))
+        }
+        Some(Entry { transaction, mark: Mark::Confirm }) if transaction.contents.release == release => {
+            Ok(Plan::Do(blessing(found, transaction).into_iter().chain(blessed(transaction)).collect()))
+        }
+        None if is_confirmed => Ok(Plan::Done),
+        _ => Err(Refusal::NotOnTrial),
+    }
+}
+
+/// The point of no return: also what recovery does when it finds [`Mark::Confirm`].
+pub(super) fn blessing(found: &Found, transaction: &Transaction) -> Vec<Operation> {
+    let confirmed = Confirmed { slot: transaction.to, contents: transaction.contents.clone() };
+    let mut operations = vec![note(transaction, Mark::Confirm), Operation::Bless(confirmed)];
+    // A forgiven build that turned out well is no longer one that failed.
+    if found.denied.iter().any(|denied| denied.names(&transaction.contents)) {
+        let others = found.denied.iter().filter(|denied| !denied.names(&transaction.contents)).cloned().collect();
+        operations.push(Operation::Deny(others));
+    }
+    operations
+}
+
+/// What follows it.
+pub(super) fn blessed(transaction: &Transaction) -> [Operation; 2] {
+    [hook(Hook::AfterConfirm, transaction), note(transaction, Mark::Closed)]
+}
+
+/// Goes back to the last confirmed version.
+#[must_use]
+pub fn revert(found: &Found, release: Digest, reason: &Reason, manner: Manner) -> Plan {
+    let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
+    let Some(Entry { transaction, mark }) = found.open().filter(|entry| entry.transaction.contents.release == release) else {
+        return if is_confirmed { Plan::TooLate } else { Plan::Done };
+    };
+    match mark {
+        Mark::Confirm => Plan::TooLate,
+        Mark::Closed => Plan::Done,
+        Mark::Revert { reason, way } => Plan::Do(back(found, transaction, reason, way)),
+        _ => Plan::Do(back(found, transaction, reason, &way(found, mark, manner))),
+    }
+}
+
+/// What it takes to have the old version running again when a transaction has come as far as `mark`.
+pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
+    match mark {
+        Mark::Stage | Mark::Switch | Mark::Confirm | Mark::Closed => Way::Keep,
+        Mark::Reboot { boot, .. } if *boot != found.boot => Way::Restart,
+        Mark::Watch { .. } if manner.restarts_machine => Way::Restart,
+        Mark::Activate { .. } | Mark::Reboot { .. } | Mark::Watch { .. } => Way::Start,
+        Mark::Revert { way, .. } => way.clone(),
+    }
+}
+
+/// The way back: also what recovery does when it finds [`Mark::Revert`].
+pub(super) fn back(found: &Found, transaction: &Transaction, reason: &Reason, way: &Way) -> Vec<Operation> {
+    let revert = |way| note(transaction, Mark::Revert { reason: reason.clone(), way });
+    let old = found.confirmed.as_ref().filter(|confirmed| Some(confirmed.slot) == transaction.from);
+    let left = (transaction.to, transaction.contents.clone());
+    if let (Way::Restarting { boot }, Some(Confirmed { slot, contents })) = (way, old) {
+        if *boot == found.boot {
+            return vec![Operation::Restart(*slot, contents.clone())];
+        }
+        let mut operations = vec![Operation::Keep(*slot, contents.clone())];
+        operations.extend(returned(found, transaction, reason));
+        return operations;
+    }
+    let mut operations = vec![revert(way.clone()), hook(Hook::BeforeRevert, transaction), Operation::Point(transaction.from)];
+    match (old, way) {
+        (None, _) => operations.push(Operation::Stop(left.0, left.1)),
+        (Some(Confirmed { slot, contents }), Way::Keep) => operations.push(Operation::Keep(*slot, contents.clone())),
+        (Some(Confirmed { slot, contents }), Way::Start) => operations.push(Operation::Start(*slot, contents.clone())),
+        (Some(Confirmed { slot, contents }), Way::Restart | Way::Restarting { .. }) => {
+            operations.push(Operation::Start(*slot, contents.clone()));
+            operations.push(revert(Way::Restarting { boot: found.boot.clone() }));
+            operations.push(Operation::Restart(*slot, contents.clone()));
+            return operations;
+        }
+    }
+    operations.extend(returned(found, transaction, reason));
+    operations
+}
+
+/// The old version runs again: what failed is written down, in its slot and apart from it.
+fn returned(found: &Found, transaction: &Transaction, reason: &Reason) -> Vec<Operation> {
+    let contents = &transaction.contents;
+    let mut denied: Vec<Denied> = found.denied.iter().filter(|denied| !denied.names(contents)).cloned().collect();
+    denied.push(Denied {
+        version: contents.version.clone(),
+        sha256: contents.sha256,
+        release: contents.release,
+        reason: reason.clone(),
+    });
+    let surplus = denied.len().saturating_sub(DENIED);
+    denied.drain(..surplus);
+    vec![
+        Operation::Deny(denied),
+        Operation::Describe(transaction.to, Described { contents: contents.clone(), state: SlotState::Failed }),
+        hook(Hook::AfterRevert, transaction),
+        note(transaction, Mark::Closed),
+    ]
+}

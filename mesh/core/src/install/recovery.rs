@@ -1,0 +1,183 @@
+//! What start-up does about what it finds: finish, or take back. Pure, like `machine`.
+//!
+//! Without an open journal entry `current` must lead to the confirmed slot. A lost or torn journal is safe because
+//! the confirmed slot is written down apart from it, in one atomic file (S6).
+
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::machine::{back, blessed, blessing, forward, staged, start, way};
+use super::operation::{Hook, Operation};
+use super::state::{Confirmed, Contents, Described, Entry, Found, Manner, Mark, SlotState, Transaction, Way};
+use crate::digest::Digest;
+use crate::text::Reason;
+
+/// What start-up does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// In order.
+    pub operations: Vec<Operation>,
+    /// Where that leads when nothing fails.
+    pub ending: Ending,
+}
+
+/// Where a recovery leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The confirmed version runs, or nothing is installed.
+    Settled,
+    /// This release runs on trial.
+    Trial(Digest),
+    /// This release was left.
+    Reverted(Digest, Reason),
+    /// The machine restarts first; the next start of the agent goes on. Where that fails, [`give_up`] says how.
+    Restarting,
+}
+
+/// Decides what to do about `found`.
+#[must_use]
+pub fn recover(found: &Found, manner: Manner) -> Recovery {
+    match found.open() {
+        Some(Entry { transaction, mark }) => open(found, transaction, mark, manner),
+        None => closed(found, manner),
+    }
+}
+
+/// The way back after a step of a recovered trial failed; `failed` is the one that did.
+#[must_use]
+pub fn give_up(found: &Found, reason: &Reason, manner: Manner, failed: &Operation) -> Recovery {
+    let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
+    // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
+    let way = if matches!(failed, Operation::Booted(..)) { Way::Start } else { way(found, mark, manner) };
+    reverted(found, transaction, reason, &way)
+}
+
+fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -> Recovery {
+    let (to, contents) = (transaction.to, &transaction.contents);
+    let note = |mark| Operation::Note(Entry { transaction: transaction.clone(), mark });
+    let trial = |operations| Recovery { operations, ending: Ending::Trial(contents.release) };
+    let give_back = |reason: &str| reverted(found, transaction, &Reason::lossy(reason), &way(found, mark, manner));
+    let moved_back = found.current != Some(to);
+    match mark {
+        Mark::Stage => {
+            let whole = found.described(to).is_some_and(|slot| slot.state == SlotState::Staged && slot.contents == *contents);
+            let mut operations = Vec::new();
+            if whole {
+                operations.extend(staged(transaction));
+            } else {
+                operations.extend([Operation::Empty(to), note(Mark::Closed)]);
+            }
+            operations.extend(keep_confirmed(found));
+            settled(operations)
+        }
+        Mark::Switch => {
+            let operations = forward(found, transaction, manner);
+            if manner.restarts_machine { restarting(operations) } else { trial(operations) }
+        }
+        // `current` went back although the journal could not be written (a full disk): the revert is what happened.
+        Mark::Activate { .. } | Mark::Watch { .. } | Mark::Reboot { .. } if moved_back => {
+            give_back("reverted; the journal could not be written")
+        }
+        Mark::Activate { starts } | Mark::Watch { starts } if *starts >= manner.trial_starts => {
+            give_back(&format!("started {starts} times without being confirmed"))
+        }
+        // Handing a version over again could overwrite the system that runs: only what the machine runs now tells
+        // whether it got that far.
+        Mark::Activate { starts } if manner.restarts_machine => trial(after_boot(transaction, *starts)),
+        Mark::Activate { starts } => {
+            let mut operations = vec![Operation::Verify(to, contents.clone())];
+            operations.extend(start(found, transaction, manner, starts.saturating_add(1)));
+            trial(operations)
+        }
+        Mark::Reboot { boot, .. } if *boot == found.boot => restarting(vec![Operation::Restart(to, contents.clone())]),
+        Mark::Reboot { starts, .. } => trial(after_boot(transaction, *starts)),
+        Mark::Watch { starts } => {
+            let mut operations =
+                vec![note(Mark::Watch { starts: starts.saturating_add(1) }), Operation::Verify(to, contents.clone())];
+            if manner.restarts_machine {
+                operations.push(Operation::Booted(to, contents.clone()));
+            }
+            operations.push(Operation::Keep(to, contents.clone()));
+            trial(operations)
+        }
+        Mark::Confirm => {
+            let mut operations = blessing(found, transaction);
+            operations.extend([Operation::Point(Some(to)), Operation::Keep(to, contents.clone())]);
+            operations.extend(blessed(transaction));
+            settled(operations)
+        }
+        Mark::Revert { reason, way } => reverted(found, transaction, reason, way),
+        Mark::Closed => closed(found, manner),
+    }
+}
+
+/// The machine was restarted, for this or by accident: a trial, if it started from the new version.
+fn after_boot(transaction: &Transaction, starts: u32) -> Vec<Operation> {
+    let (to, contents) = (transaction.to, &transaction.contents);
+    vec![
+        Operation::Booted(to, contents.clone()),
+        Operation::Keep(to, contents.clone()),
+        Operation::Hook(Hook::AfterActivate, to, contents.clone()),
+        Operation::Note(Entry { transaction: transaction.clone(), mark: Mark::Watch { starts } }),
+    ]
+}
+
+fn closed(found: &Found, manner: Manner) -> Recovery {
+    match (&found.confirmed, found.current) {
+        (Some(confirmed), Some(current)) if confirmed.slot == current => settled(keep_confirmed(found)),
+        // The journal was lost in the middle of a trial.
+        (Some(confirmed), Some(current)) => match found.described(current) {
+            Some(Described { contents, .. }) => {
+                let transaction =
+                    Transaction { contents: contents.clone(), to: current, from: Some(confirmed.slot), claim: None };
+                let reason = Reason::lossy("the journal was lost while this version was on trial");
+                // Nothing tells which of the two the machine runs: one restart too many is the price.
+                let way = if manner.restarts_machine { Way::Restart } else { Way::Start };
+                reverted(found, &transaction, &reason, &way)
+            }
+            None => settled(restart(confirmed)),
+        },
+        // `current` was lost.
+        (Some(confirmed), None) => settled(restart(confirmed)),
+        // The journal was lost in the middle of the first trial: there is nothing to go back to.
+        (None, Some(current)) => match found.described(current) {
+            Some(described) => {
+                let contents = described.contents.clone();
+                let transaction = Transaction { contents: contents.clone(), to: current, from: None, claim: None };
+                let note = Operation::Note(Entry { transaction, mark: Mark::Watch { starts: 1 } });
+                let release = contents.release;
+                Recovery { operations: vec![note, Operation::Keep(current, contents)], ending: Ending::Trial(release) }
+            }
+            None => settled(vec![Operation::Point(None)]),
+        },
+        (None, None) => settled(Vec::new()),
+    }
+}
+
+fn restart(confirmed: &Confirmed) -> Vec<Operation> {
+    let Confirmed { slot, contents } = confirmed.clone();
+    vec![Operation::Point(Some(slot)), Operation::Start(slot, contents)]
+}
+
+fn keep_confirmed(found: &Found) -> Vec<Operation> {
+    let keep = |confirmed: &Confirmed| Operation::Keep(confirmed.slot, confirmed.contents.clone());
+    found.confirmed.as_ref().map(keep).into_iter().collect()
+}
+
+fn settled(operations: Vec<Operation>) -> Recovery {
+    Recovery { operations, ending: Ending::Settled }
+}
+
+fn restarting(operations: Vec<Operation>) -> Recovery {
+    Recovery { operations, ending: Ending::Restarting }
+}
+
+fn reverted(found: &Found, transaction: &Transaction, reason: &Reason, way: &Way) -> Recovery {
+    let operations = back(found, transaction, reason, way);
+    if matches!(operations.last(), Some(Operation::Restart(..))) {
+        return restarting(operations);
+    }
+    let Contents { release, .. } = transaction.contents;
+    Recovery { operations, ending: Ending::Reverted(release, reason.clone()) }
+}

@@ -1,0 +1,303 @@
+//! What the disk says of a product: slots, journal, confirmed version, and what failed here.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::node::effect::Install;
+use crate::number::Sequence;
+use crate::record::ClaimName;
+use crate::record::status::Running;
+use crate::text::{Reason, Version};
+
+/// One of the two slots of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slot {
+    /// `slots/a`.
+    A,
+    /// `slots/b`.
+    B,
+}
+
+impl Slot {
+    /// The one that this is not.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    /// Its folder's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+/// Which release a slot holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Contents {
+    /// Body digest of the release.
+    pub release: Digest,
+    /// Its version.
+    pub version: Version,
+    /// Its sequence.
+    pub sequence: Sequence,
+    /// SHA-256 of the binary.
+    pub sha256: Digest,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+impl Contents {
+    /// What `install` puts into a slot.
+    #[must_use]
+    pub fn of(install: &Install) -> Self {
+        Self {
+            release: install.release,
+            version: install.version.clone(),
+            sequence: install.sequence,
+            sha256: install.artifact.sha256.into(),
+            size_bytes: install.artifact.size,
+        }
+    }
+
+    /// The form that reports carry.
+    #[must_use]
+    pub fn running(&self) -> Running {
+        Running { version: self.version.clone(), sequence: self.sequence, release: self.release }
+    }
+}
+
+/// One upgrade: what moves into which slot, and where the way back leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transaction {
+    /// What is installed.
+    pub contents: Contents,
+    /// Into which slot.
+    pub to: Slot,
+    /// The last confirmed slot; `None` for the first install.
+    pub from: Option<Slot>,
+    /// The claim under which it is activated, once it is.
+    pub claim: Option<ClaimName>,
+}
+
+/// One run of the machine's kernel: the text of `/proc/sys/kernel/random/boot_id`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Boot(pub String);
+
+/// How far a transaction has got: each is durable before what it names begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mark {
+    /// The idle slot is emptied and filled.
+    Stage,
+    /// The staged file is checked and `current` swapped. The old version still runs.
+    Switch,
+    /// The new version is started, for the `starts`-th time.
+    Activate {
+        /// How often it has been started on trial, this time included.
+        starts: u32,
+    },
+    /// The new version was handed over and runs after the machine has been restarted.
+    Reboot {
+        /// How often it has been started on trial, this time included.
+        starts: u32,
+        /// The run of the machine that is to end.
+        boot: Boot,
+    },
+    /// The new version runs on trial.
+    Watch {
+        /// How often it has been started on trial.
+        starts: u32,
+    },
+    /// The new version is good: the point of no return.
+    Confirm,
+    /// The old version comes back.
+    Revert {
+        /// Why.
+        reason: Reason,
+        /// What that takes.
+        way: Way,
+    },
+    /// Nothing is in progress.
+    Closed,
+}
+
+/// What it takes to have the old version running again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// The running process was not touched: nothing but to see that it runs.
+    Keep,
+    /// The old version must be started again.
+    Start,
+    /// It must be started again, and runs after the machine has been restarted.
+    Restart,
+    /// That was done, and the machine is to be restarted.
+    Restarting {
+        /// The run of the machine that is to end.
+        boot: Boot,
+    },
+}
+
+/// One journal entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Of what.
+    pub transaction: Transaction,
+    /// How far.
+    pub mark: Mark,
+}
+
+impl Entry {
+    /// Whether something is in progress.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.mark != Mark::Closed
+    }
+}
+
+/// What a slot's own description says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotState {
+    /// Whole, checked and synced.
+    Staged,
+    /// Was on trial and was left.
+    Failed,
+}
+
+/// A described slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// What is in it.
+    #[serde(flatten)]
+    pub contents: Contents,
+    /// How it fared.
+    pub state: SlotState,
+}
+
+/// The last confirmed version: where it is, and the floor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Its slot.
+    pub slot: Slot,
+    /// What it is; its sequence is the floor.
+    #[serde(flatten)]
+    pub contents: Contents,
+}
+
+/// A build that failed on this device: version and digest, and why. It outlives the slot that held it (case I1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Denied {
+    /// Its version.
+    pub version: Version,
+    /// SHA-256 of the binary.
+    pub sha256: Digest,
+    /// Body digest of the release that brought it.
+    pub release: Digest,
+    /// Why it was left.
+    pub reason: Reason,
+}
+
+impl Denied {
+    /// Whether this is the build in `contents`.
+    #[must_use]
+    pub fn names(&self, contents: &Contents) -> bool {
+        self.version == contents.version && self.sha256 == contents.sha256
+    }
+}
+
+/// How versions of a product are started on this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// How often a trial may be started, restarts of the machine included, before recovery reverts it.
+    pub trial_starts: u32,
+    /// Whether a version runs only after the machine has been restarted (an update of the operating system).
+    pub restarts_machine: bool,
+}
+
+/// Everything that the disk says of a product.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The journal's last whole entry.
+    pub entry: Option<Entry>,
+    /// Where `current` points.
+    pub current: Option<Slot>,
+    /// Slot a.
+    pub a: Option<Described>,
+    /// Slot b.
+    pub b: Option<Described>,
+    /// The last confirmed version.
+    pub confirmed: Option<Confirmed>,
+    /// What failed here, oldest first.
+    pub denied: Vec<Denied>,
+    /// The present run of the machine.
+    pub boot: Boot,
+}
+
+impl Found {
+    /// The description of a slot.
+    #[must_use]
+    pub fn described(&self, slot: Slot) -> Option<&Described> {
+        match slot {
+            Slot::A => self.a.as_ref(),
+            Slot::B => self.b.as_ref(),
+        }
+    }
+
+    /// The transaction in progress.
+    #[must_use]
+    pub fn open(&self) -> Option<&Entry> {
+        self.entry.as_ref().filter(|entry| entry.is_open())
+    }
+
+    /// The floor kept with the slots.
+    #[must_use]
+    pub fn floor(&self) -> Sequence {
+        self.confirmed.as_ref().map(|confirmed| confirmed.contents.sequence).unwrap_or_default()
+    }
+
+    /// The slot that may be overwritten: never the current one, never the confirmed one.
+    #[must_use]
+    pub fn idle(&self) -> Slot {
+        self.confirmed.as_ref().map(|confirmed| confirmed.slot).or(self.current).map_or(Slot::A, Slot::other)
+    }
+
+    /// What `current` leads to.
+    #[must_use]
+    pub fn running(&self) -> Option<Running> {
+        let current = self.current?;
+        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == current);
+        confirmed
+            .map(|confirmed| &confirmed.contents)
+            .or_else(|| self.described(current).map(|described| &described.contents))
+            .map(Contents::running)
+    }
+
+    /// The release that waits in the idle slot; not the old version that an upgrade left there.
+    #[must_use]
+    pub fn staged(&self) -> Option<&Contents> {
+        if self.open().is_some() {
+            return None;
+        }
+        let left_behind = |contents: &Contents| {
+            self.confirmed.as_ref().is_some_and(|confirmed| contents.sequence <= confirmed.contents.sequence)
+        };
+        let slot = self.described(self.idle()).filter(|slot| slot.state == SlotState::Staged)?;
+        (!left_behind(&slot.contents)).then_some(&slot.contents)
+    }
+}
