@@ -3,6 +3,7 @@
 
 mod demo;
 mod measure;
+mod proof;
 mod sim_command;
 
 use std::ffi::OsString;
@@ -32,6 +33,10 @@ enum Command {
     /// Whole fleets in a virtual world, from a seed. Exit code 0 only when every guarantee held.
     #[command(subcommand)]
     Sim(sim_command::SimCommand),
+    /// Crashes and power losses at every place of every step of an install. Exit code 0 only when each ends on a version that runs.
+    CrashMatrix,
+    /// Installs on a small disk that is full, read-only or gone. Needs the right to mount; exit code 0 only when all is as it must be.
+    FullDisk,
     /// The sample service; run by the agents.
     #[command(hide = true)]
     SampleService,
@@ -55,6 +60,11 @@ fn main() -> ExitCode {
     if let Command::Sim(sim) = &command {
         return sim_command::run(sim);
     }
+    match command {
+        Command::CrashMatrix => return proof::run("crash_matrix"),
+        Command::FullDisk => return proof::run("full_disk"),
+        _ => {}
+    }
     // One thread: agents are leashed to the thread that starts them.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -68,7 +78,7 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args).await,
             Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
             Command::SampleService => ended(service::run().await),
-            Command::Leash { .. } | Command::Sim(_) => unreachable!("handled above"),
+            Command::Leash { .. } | Command::Sim(_) | Command::CrashMatrix | Command::FullDisk => unreachable!("handled above"),
         }
     })
 }

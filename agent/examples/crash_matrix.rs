@@ -1,0 +1,52 @@
+//! The crash matrix of installs as a program: prints its size and its result, and exits non-zero when a cell fails.
+//!
+//! `groundswell-testnet crash-matrix` runs it. It is no part of any binary that runs on a device.
+#![expect(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing, reason = "a proof talks to people and may panic")]
+
+#[path = "../tests/it/crash_matrix/mod.rs"]
+mod crash_matrix;
+#[path = "../tests/it/workshop.rs"]
+#[expect(dead_code, reason = "the tests of the device use the rest")]
+mod workshop;
+
+use std::process::{Command, ExitCode};
+
+use crash_matrix::Report;
+use crash_matrix::kill;
+use crash_matrix::memory::Syncs;
+use crash_matrix::power::{self, Depth};
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if let Ok(orders) = std::env::var(kill::ORDERS) {
+        runtime.block_on(kill::be_killed(&orders));
+        return ExitCode::SUCCESS;
+    }
+    // A cell that fails says so in the result; its panic is not told twice.
+    std::panic::set_hook(Box::new(|_| {}));
+    println!("power loss and kill at every call, on a disk in memory that loses what was not synced:");
+    // `--once` leaves the second crash out: a look that takes seconds.
+    let depth = if std::env::args().any(|argument| argument == "--once") { Depth::Once } else { Depth::Twice };
+    let power = told(power::matrix(depth));
+    let finds = [("files", Syncs::NoFiles), ("folders", Syncs::NoFolders)].into_iter().all(|(what, syncs)| {
+        let report = power::matrix_of(&[(false, false)], Depth::Once, syncs);
+        println!("  if an upgrade forgot to sync its {what}: {} of {} cells would fail", report.failures.len(), report.cells);
+        !report.failures.is_empty()
+    });
+    println!("kill -9 of a real process at every call, on {}:", std::env::temp_dir().display());
+    let kill = told(runtime.block_on(kill::matrix(1, || Command::new(std::env::current_exe().unwrap()))));
+    let (cells, failed) = (power.0 + kill.0, power.1 + kill.1);
+    println!("crash matrix: {cells} cells, {failed} failed");
+    if failed == 0 && finds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints a report; its cells and failures.
+fn told(report: Report) -> (u64, usize) {
+    for line in &report.lines {
+        println!("  {line}");
+    }
+    for failure in report.failures.iter().take(50) {
+        println!("  FAILED {failure}");
+    }
+    (report.cells, report.failures.len())
+}

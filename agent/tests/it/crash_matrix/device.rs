@@ -1,0 +1,206 @@
+//! A device without a runtime: the real plans and the real file operations, over any file system; what starts versions
+//! is a few numbers.
+
+use std::sync::Arc;
+
+use groundswell_agent::install::disk::{Disk, Failure, Place};
+use groundswell_agent::install::files::Files;
+use groundswell_core::install::machine::{self, Plan};
+use groundswell_core::install::recovery::{self, Ending};
+use groundswell_core::install::{Boot, Contents, Found, Manner, Operation, Slot};
+use groundswell_core::node::effect::Install;
+use groundswell_core::text::Reason;
+
+use super::fate::Fate;
+use crate::workshop::{Workshop, claim, product};
+
+/// The orders of a node's life, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Stage,
+    Activate,
+    Confirm,
+    Revert,
+}
+
+impl Order {
+    pub(crate) const ALL: [Self; 4] = [Self::Stage, Self::Activate, Self::Confirm, Self::Revert];
+
+    /// What was done before it.
+    pub(crate) fn earlier(self) -> &'static [Self] {
+        match self {
+            Self::Stage => &[],
+            Self::Activate => &[Self::Stage],
+            Self::Confirm | Self::Revert => &[Self::Stage, Self::Activate],
+        }
+    }
+}
+
+pub(crate) fn reason() -> Reason {
+    Reason::lossy("unhealthy")
+}
+
+/// What runs, by sequence: 0 is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// The version that runs. Where versions need the machine restarted: the system that it came up with.
+    pub(crate) runs: u64,
+    /// The system that it comes up with the next time.
+    pub(crate) primed: u64,
+    /// Counts its starts.
+    pub(crate) boots: u64,
+}
+
+/// Why a list of operations stopped.
+enum Stop {
+    Failed(Box<(Operation, Failure)>),
+    /// The machine was restarted.
+    Restarted,
+}
+
+fn stop(operation: &Operation, failure: Failure) -> Stop {
+    Stop::Failed(Box::new((operation.clone(), failure)))
+}
+
+/// One start of the agent on the device.
+pub(crate) struct Device {
+    disk: Disk,
+    fate: Fate,
+    manner: Manner,
+    pub(crate) machine: Machine,
+}
+
+impl Device {
+    /// `None` when the end comes while the files are opened.
+    pub(crate) fn new(workshop: &Workshop, files: Arc<dyn Files>, fate: Fate, manner: Manner, machine: Machine) -> Option<Self> {
+        let place = Place {
+            files,
+            folder: workshop.product_folder(),
+            product: product(),
+            boot: Boot(format!("boot {}", machine.boots)),
+            keep_free_bytes: 0,
+        };
+        match Disk::open(place, workshop.shelf()) {
+            Ok(disk) => Some(Self { disk, fate, manner, machine }),
+            Err(error) => {
+                assert!(fate.has_ended(), "the disk cannot be opened: {error}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn found(&self) -> Found {
+        self.disk.found()
+    }
+
+    pub(crate) fn plan(&self, order: Order, install: &Install) -> Vec<Operation> {
+        let found = self.found();
+        let plan = match order {
+            Order::Stage => machine::stage(&found, install),
+            Order::Activate => machine::activate(&found, install, claim(), self.manner),
+            Order::Confirm => machine::confirm(&found, install.release),
+            Order::Revert => Ok(machine::revert(&found, install.release, &reason(), self.manner)),
+        };
+        match plan {
+            Ok(Plan::Do(operations)) => operations,
+            other => panic!("{order:?}: {other:?}"),
+        }
+    }
+
+    /// Carries an order out as far as fate lets it. `true`: the machine restarts for it.
+    pub(crate) fn carry_out(&mut self, order: Order, install: &Install) -> bool {
+        let operations = self.plan(order, install);
+        match self.run(&operations) {
+            Ok(()) => false,
+            Err(Stop::Restarted) => true,
+            Err(Stop::Failed(failed)) => {
+                assert!(self.fate.has_ended(), "{order:?}: {}: {}", failed.0, failed.1);
+                false
+            }
+        }
+    }
+
+    /// Finishes or takes back what the last start left, as the executor does; `None` where the machine restarts for it.
+    pub(crate) fn recover(&mut self) -> Option<Ending> {
+        let recovery = recovery::recover(&self.found(), self.manner);
+        match recovery.ending {
+            Ending::Trial(_) | Ending::Restarting => match self.run(&recovery.operations) {
+                Ok(()) => Some(recovery.ending),
+                Err(Stop::Restarted) => None,
+                Err(Stop::Failed(failed)) => {
+                    let (operation, failure) = *failed;
+                    let back = recovery::give_up(&self.found(), &failure.with_output(), self.manner, &operation);
+                    self.insist(&back.operations).then_some(back.ending)
+                }
+            },
+            _ => self.insist(&recovery.operations).then_some(recovery.ending),
+        }
+    }
+
+    fn run(&mut self, operations: &[Operation]) -> Result<(), Stop> {
+        operations.iter().try_for_each(|operation| self.perform(operation))
+    }
+
+    /// `false`: the machine restarts for it.
+    fn insist(&mut self, operations: &[Operation]) -> bool {
+        !operations.iter().any(|operation| matches!(self.perform(operation), Err(Stop::Restarted)))
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<(), Stop> {
+        let done = match operation {
+            Operation::Start(_, contents) => {
+                let sequence = contents.sequence.get();
+                if self.manner.restarts_machine {
+                    self.touch(|machine| machine.primed = sequence)
+                } else {
+                    self.touch(|machine| machine.runs = sequence)
+                }
+            }
+            Operation::Keep(_, contents) if !self.manner.restarts_machine => {
+                let sequence = contents.sequence.get();
+                self.touch(|machine| machine.runs = sequence)
+            }
+            Operation::Stop(..) => self.touch(|machine| (machine.runs, machine.primed) = (0, 0)),
+            Operation::Restart(..) => {
+                let restarted = self.touch(Machine::restart);
+                return Err(restarted.map_or_else(|failure| stop(operation, failure), |()| Stop::Restarted));
+            }
+            Operation::Booted(_, contents) if self.machine.runs == contents.sequence.get() => Ok(()),
+            Operation::Booted(..) => Err(Failure::broken("another version")),
+            Operation::Hook(..) | Operation::Keep(..) => self.touch(|_| {}),
+            _ => self.disk.perform(operation),
+        };
+        done.map_err(|failure| stop(operation, failure))
+    }
+
+    /// Something outside the disk: cut short inside, it may have happened.
+    fn touch(&mut self, change: impl FnOnce(&mut Machine)) -> Result<(), Failure> {
+        let before = self.fate.has_ended();
+        let done = self.fate.call(|| {}, || Ok(()));
+        let was_made = done.is_ok() || (!before && self.fate.ended_after());
+        if was_made {
+            change(&mut self.machine);
+        }
+        done.map_err(|error| Failure::broken(error.to_string()))
+    }
+
+    /// S6: which version the machine finds when it follows `current`, whole and as signed; 0 is nothing.
+    pub(crate) fn current(&self, installs: &[&Install]) -> u64 {
+        let Some(slot) = self.found().current else { return 0 };
+        let whole = installs.iter().find(|install| self.holds(slot, install));
+        whole.map_or_else(|| panic!("current leads to what is not whole: {:?}", self.found()), |install| install.sequence.get())
+    }
+
+    fn holds(&self, slot: Slot, install: &Install) -> bool {
+        let contents = Contents::of(install);
+        self.disk.slots().verify(slot, &contents).is_ok()
+    }
+}
+
+impl Machine {
+    /// The machine goes down and comes up.
+    pub(crate) fn restart(&mut self) {
+        self.boots += 1;
+        self.runs = self.primed;
+    }
+}

@@ -1,0 +1,43 @@
+//! The crash matrix: what an install leaves behind when the power fails or the agent is killed, at every place (S6).
+//!
+//! [`power`] drives the real plans and the real file operations over a disk in memory that loses what was not synced.
+//! [`kill`] ends real processes on a real disk. `examples/crash_matrix.rs` is the same as a program.
+
+mod device;
+mod fate;
+pub(crate) mod kill;
+pub(crate) mod memory;
+pub(crate) mod power;
+
+/// What came of a matrix.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// How many cells there were.
+    pub(crate) cells: u64,
+    /// Which failed, and why.
+    pub(crate) failures: Vec<String>,
+    /// For people: one line per order.
+    pub(crate) lines: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory::Syncs;
+    use super::power::{Depth, matrix, matrix_of};
+
+    #[test]
+    fn s6_a_power_loss_or_kill_at_every_call_of_every_step_ends_on_a_version_that_runs() {
+        let report = matrix(Depth::Once);
+        assert!(report.cells > 2_000, "{report:#?}");
+        assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
+    }
+
+    /// A matrix that finds nothing must be one that would.
+    #[test]
+    fn an_install_that_forgot_to_sync_its_files_or_its_folders_is_found_out() {
+        for syncs in [Syncs::NoFiles, Syncs::NoFolders] {
+            let report = matrix_of(&[(false, false)], Depth::Once, syncs);
+            assert!(report.failures.len() > 10, "{syncs:?}: {} of {} cells", report.failures.len(), report.cells);
+        }
+    }
+}
