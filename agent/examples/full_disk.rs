@@ -215,9 +215,12 @@ fn mount_move(from: &Path, to: &Path) -> Result<(), String> {
     if gone.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&gone.stderr).trim().to_owned()) }
 }
 
+/// Err: why no small disk could be mounted. What is not as it must be panics.
+type Telling = std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>>;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let scenes: [(&str, std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>>); 5] = [
+    let scenes: [(&str, Telling); 5] = [
         ("staging on a full disk", Box::pin(staging_on_a_full_disk())),
         ("activate and confirm on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(true))),
         ("activate and revert on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(false))),
