@@ -90,14 +90,15 @@ impl Drop for Told {
     }
 }
 
+/// By SIGUSR1: where the tests run under `nohup`, SIGHUP is ignored for good in all that they start.
 async fn with_process() -> (Workshop, Told, PathBuf) {
     let mut workshop = Workshop::noting_starts();
     let pid_file = workshop.path("pid");
-    let script = "trap 'tail -n 1 bcd/current/bcd >> taken' HUP; echo $$ > pid; while :; do sleep 0.02; done";
+    let script = "trap 'tail -n 1 bcd/current/bcd >> taken' USR1; echo $$ > pid; while :; do sleep 0.02; done";
     let argv = workshop.shell(script);
     let told = Told(Command::new(&argv[0]).args(&argv[1..]).spawn().unwrap());
     content(&pid_file).await;
-    workshop.config.activator = Activator::Signal(SignalActivator { pid_file: pid_file.clone(), signal: TellSignal::Hup });
+    workshop.config.activator = Activator::Signal(SignalActivator { pid_file: pid_file.clone(), signal: TellSignal::Usr1 });
     (workshop, told, pid_file)
 }
 

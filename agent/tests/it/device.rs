@@ -362,13 +362,17 @@ async fn i7_a_supervised_process_that_keeps_exiting_is_failing_and_its_last_line
 async fn the_last_health_of_the_old_version_is_never_told_of_the_new_one() {
     let workshop = Workshop::supervising();
     let (mut bench, _) = workshop.device().await;
-    let (one, two) = (workshop.release(1, "exec sleep 1000"), workshop.release(2, "exit 1"));
+    let broken = workshop.path("broken");
+    let old = format!("while [ ! -e {} ]; do sleep 0.02; done; exit 1", broken.display());
+    let (one, two) = (workshop.release(1, &old), workshop.release(2, "exec sleep 1000"));
     bench.install(&one).await;
     bench.until_health(|health| *health == Health::Healthy).await;
+    fs::write(&broken, "").unwrap();
+    bench.until_health(|health| matches!(health, Health::Failing(_))).await;
     bench.stage(&two).await;
     bench.activate(&two).await;
     let first = bench.until_health(|_| true).await;
-    assert!(matches!(first, Health::Failing(_)), "{first:?}");
+    assert_eq!(first, Health::Healthy);
     bench.shutdown().await;
 }
 

@@ -210,6 +210,8 @@ impl Campaign {
         let id = machine.id;
         self.set_clock(world);
         world.stop(index);
+        // A grant to it ends with that (section 7, rule 5), though it may not have signed that it is back.
+        world.machine_mut(index).disruption.written_off = true;
         let retirement = world.operator.retire(index).bytes;
         world.truth.retired.insert(id);
         if let Some(at) = somebody(world, at_machine) {
