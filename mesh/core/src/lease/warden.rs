@@ -166,6 +166,14 @@ pub enum Decision {
     Remembers,
 }
 
+impl Decision {
+    /// Whether others must be told. An end needs no word: everybody reads it from the holder's record, as this warden did.
+    #[must_use]
+    pub fn needs_word(&self) -> bool {
+        !matches!(self, Self::End { .. })
+    }
+}
+
 /// Everything that the warden looks at. `sight` and `claims` must be of one instant.
 #[derive(Debug)]
 pub struct Facts<'a, S> {

@@ -71,8 +71,7 @@ impl Node {
         let durable = self.duty.warden.to_bytes();
         self.persist(&StoreKey::Warden, Some(durable));
         self.pin_rosters();
-        // An end needs no word of its own: everybody reads it from the holder's record, as this warden did.
-        let news = owed || considered.decisions.iter().any(|decision| !matches!(decision, Decision::End { .. }));
+        let news = owed || considered.decisions.iter().any(Decision::needs_word);
         for decision in considered.decisions {
             self.tell_decision(decision);
         }
