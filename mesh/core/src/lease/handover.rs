@@ -234,7 +234,7 @@ impl<'a, S: Sight> Handover<'a, S> {
             promise.pool == slot.pool
                 && promise.slot == slot.number
                 && !self.is_beyond(&promise.roster, older)
-                && !self.reader.has_ended(promise, Some(self.under))
+                && !self.reader.has_ended(promise, *warden == self.reader.me, self.under)
         };
         let own = self.reader.own.promises.iter().filter(|_| *warden == self.reader.me);
         let listed = self.reader.sight.promises(warden).filter(|_| *warden != self.reader.me);
@@ -243,9 +243,13 @@ impl<'a, S: Sight> Handover<'a, S> {
 }
 
 impl<S: Sight> Reader<'_, S> {
-    /// Whether a promise has ended, as far as this reader can tell: by record, by document, or by silence.
-    pub(crate) fn has_ended(&self, promise: &Promise, governing: Option<&PoolMap>) -> bool {
-        end_of(promise, self.sight).is_some() || self.lost_in_ms(promise, governing) == Some(0)
+    /// Whether a promise, its `own` or another's, has ended, as far as this reader can tell: by record, by document, or by
+    /// silence.
+    ///
+    /// Of a claim that this reader never heard, silence says nothing: it may be from long before the claim was made.
+    fn has_ended(&self, promise: &Promise, own: bool, governing: &PoolMap) -> bool {
+        let heard = || own || self.sight.status(&promise.holder).is_some_and(|(stamp, _)| stamp >= promise.claim.0);
+        end_of(promise, self.sight).is_some() || self.lost_in_ms(promise, Some(governing)) == Some(0) && heard()
     }
 
     /// This reader's up time until the holder of `promise` is presumed lost; `None`: never, or it cannot say.

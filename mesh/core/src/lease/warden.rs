@@ -167,10 +167,14 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Whether others must be told. An end needs no word: everybody reads it from the holder's record, as this warden did.
+    /// Whether others must be told. An end that was read from the holder's record or from a document needs no word: others
+    /// read it there too. That nothing was heard of a holder only this warden knows.
     #[must_use]
     pub fn needs_word(&self) -> bool {
-        !matches!(self, Self::End { .. })
+        match self {
+            Self::End { why, .. } => *why == End::PresumedLost,
+            Self::Declare(_) | Self::Grant(_) | Self::Adopt(_) | Self::Remembers => true,
+        }
     }
 }
 

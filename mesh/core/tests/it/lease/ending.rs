@@ -164,3 +164,21 @@ fn a_presumed_lost_holder_that_returns_in_its_upgrade_is_granted_its_slot_again(
     watch.mesh.says(node(2), 6, Phase::Activating, Some(claim(5, 0)));
     assert_eq!(watch.holders(), [node(2)]);
 }
+
+#[test]
+fn an_end_by_silence_is_told_for_nobody_else_can_read_it_and_others_need_no_word() {
+    let told_when = |unheard_ms: u64, written_off: Option<u64>, confirms: bool| {
+        let mut watch = Watch::over(9, 1);
+        watch.mesh.says(node(2), 5, Phase::Activating, Some(claim(5, 0)));
+        watch.considers();
+        watch.mesh.unheard_ms.insert(node(2), unheard_ms);
+        watch.mesh.written_off.extend(written_off.map(|counter| (node(2), name(counter))));
+        if confirms {
+            watch.mesh.says(node(2), 6, Phase::Confirmed, None);
+        }
+        watch.considers().decisions.iter().map(Decision::needs_word).collect::<Vec<_>>()
+    };
+    assert_eq!(told_when(DAY_MS, None, false), [true]);
+    assert_eq!(told_when(0, None, true), [false]);
+    assert_eq!(told_when(0, Some(5), false), [false]);
+}

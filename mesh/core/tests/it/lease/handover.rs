@@ -7,6 +7,7 @@ use groundswell_core::lease::handover::Waiting;
 use groundswell_core::lease::sight::Gone;
 use groundswell_core::lease::warden::{Decision, Refusal};
 use groundswell_core::record::grants::Grants;
+use groundswell_core::record::status::{Claim, Phase};
 
 use super::fleet::{Fleet, digest, granted, roster, waits};
 use super::mesh::{claim, name, node, seen, slot};
@@ -354,7 +355,7 @@ fn d34_a_set_back_warden_does_not_declare_a_newer_roster_over_a_promise_of_its_f
     assert_eq!(fleet.mesh.grants[&w].declared, Some(digest(2)), "it is not mute for ever");
     assert_eq!(waits(&fleet.looks(x, &[1, 2])), [holder_of(1, 0)]);
     fleet.confirms(A, &a);
-    let b = seen(node(B), &groundswell_core::record::status::Claim { roster: digest(2), ..claim(7, 0) });
+    let b = seen(node(B), &Claim { roster: digest(2), ..claim(7, 0) });
     assert!(granted(&fleet.looks(x, &[1, 2]), &b));
 }
 
@@ -396,6 +397,24 @@ fn a_lost_holder_under_an_old_roster_is_freed_by_silence_or_by_writing_it_off_an
     assert_eq!(fleet.opens(x, 2, 0), Err(holder_of(1, 0)), "an earlier claim of that node");
     fleet.mesh.written_off.insert(node(A), name(5));
     assert_eq!(fleet.opens(x, 2, 0), Ok(()));
+}
+
+#[test]
+fn silence_from_before_a_claim_that_was_never_heard_ends_no_promise_that_others_list() {
+    let mut fleet = Fleet::with(vec![roster(1, 1, &[], 1, 0..9, 1), roster(2, 2, &[1], 1, 10..19, 1)]);
+    let (w, x) = (fleet.wardens(1, 0), fleet.wardens(2, 0)[0]);
+    let a = fleet.claims(A, 5, 0, 1);
+    fleet.all_look(&w, &[1]);
+    fleet.starts(A, &a);
+    fleet.all_look(&w, &[1, 2]);
+    // A is at work. X heard of it last a day ago, before the claim, or never; the lists of W have come.
+    fleet.mesh.unheard_ms.insert(node(A), DAY_MS);
+    fleet.mesh.says(node(A), 4, Phase::Staged, None);
+    assert_eq!(fleet.opens(x, 2, 0), Err(holder_of(1, 0)));
+    fleet.mesh.statuses.remove(&node(A));
+    assert_eq!(fleet.opens(x, 2, 0), Err(holder_of(1, 0)));
+    fleet.mesh.says(node(A), 5, Phase::Claiming, Some(Claim { roster: digest(1), ..claim(5, 0) }));
+    assert_eq!(fleet.opens(x, 2, 0), Ok(()), "heard, and silent for a day since");
 }
 
 #[test]
