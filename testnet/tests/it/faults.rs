@@ -30,6 +30,25 @@ fn a_node_that_was_restarted_and_has_no_news_still_renews_its_record_within_a_da
 }
 
 #[test]
+fn what_a_warden_kept_and_did_not_say_before_it_lost_power_it_says_after_the_start() {
+    let mut world = World::new(17, &[("edge", 1)], first());
+    world.run_for(10_000);
+    publish(&mut world, 0, "2.0.0", 2);
+    assert!(world.run_until(30 * MINUTES, |world| phases(world) == [Phase::Soaked]), "{}", explain(&world));
+    world.stop(0);
+    // The power failed when its promises and its numbers were on disk, and its record was not.
+    let id = world.machine(0).id;
+    let is_own_grants = |key: &[u8]| key.windows(32).any(|part| part == id.0) && key.last() == Some(&1);
+    let before = world.machine(0).disk.len();
+    world.machine_mut(0).disk.retain(|key, _| !is_own_grants(key));
+    assert_eq!(world.machine(0).disk.len(), before - 1);
+    world.start(0);
+    world.run_for(10_000);
+    let said = world.machine(0).node.as_ref().unwrap().ledger().grants(&id);
+    assert!(said.is_some_and(|grants| grants.declared.is_some()), "{said:?}");
+}
+
+#[test]
 fn a_roster_with_forged_signatures_is_asked_for_again() {
     let mut world = World::new(16, POOLS, first());
     world.run_for(10_000);

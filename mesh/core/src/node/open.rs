@@ -152,6 +152,9 @@ impl Node {
             effects: Vec::new(),
             wakeup: None,
         };
+        // Kept and not said when the last run ended: others wait for it, above all for a declaration (rule 8).
+        let said = node.ledger.grants(&me).cloned().unwrap_or_default();
+        node.duty.word_owed = said != node.duty.warden.record();
         for (_, rejection) in refused {
             node.tell_refusal(rejection);
         }
