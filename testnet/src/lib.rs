@@ -1,7 +1,8 @@
 //! Proof of Groundswell: a virtual world that drives the agents' own core, and fleets of real processes.
 //!
-//! [`sim`] is the virtual world; [`fleet`] starts the real `swell` binary. The demo stands on [`fleet`] and lives in the
-//! binary.
+//! [`sim`] is the virtual world; [`model`] a world so small that all of it can be visited; [`fleet`] starts the real
+//! `swell` binary. The demo stands on [`fleet`] and lives in the binary.
 
 pub mod fleet;
+pub mod model;
 pub mod sim;

@@ -3,6 +3,7 @@
 
 mod demo;
 mod measure;
+mod model_command;
 mod proof;
 mod sim_command;
 
@@ -37,6 +38,8 @@ enum Command {
     CrashMatrix,
     /// Installs on a small disk that is full, read-only or gone. Needs the right to mount; exit code 0 only when all is as it must be.
     FullDisk,
+    /// Every state of small worlds of the lease protocol. Exit code 0 only when all is as it must be.
+    Model(model_command::ModelArgs),
     /// The sample service; run by the agents.
     #[command(hide = true)]
     SampleService,
@@ -60,7 +63,8 @@ fn main() -> ExitCode {
     if let Command::Sim(sim) = &command {
         return sim_command::run(sim);
     }
-    match command {
+    match &command {
+        Command::Model(args) => return model_command::run(args),
         Command::CrashMatrix => return proof::run("crash_matrix"),
         Command::FullDisk => return proof::run("full_disk"),
         _ => {}
@@ -78,7 +82,9 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args).await,
             Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
             Command::SampleService => ended(service::run().await),
-            Command::Leash { .. } | Command::Sim(_) | Command::CrashMatrix | Command::FullDisk => unreachable!("handled above"),
+            Command::Leash { .. } | Command::Sim(_) | Command::Model(_) | Command::CrashMatrix | Command::FullDisk => {
+                unreachable!("handled above")
+            }
         }
     })
 }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod faults;
+mod model;
 mod rollouts;
 mod scenarios;
 mod scripts;
