@@ -148,7 +148,7 @@ fn name(step: &Step) -> &'static str {
     }
 }
 
-/// How the core hears that a step was not taken. A confirm or revert has no failure: the device's next start decides.
+/// How the core hears that a step was not taken. A confirm or revert is asked for again when no answer comes.
 fn failed_report(step: &Step) -> Option<Box<dyn FnOnce(Reason) -> Report>> {
     match step {
         Step::Stage { install } => {

@@ -240,7 +240,7 @@ impl Executor {
         let operations = match machine::confirm(&self.found().await, release) {
             Err(refusal) => {
                 tracing::error!(product = %self.product, %release, %refusal, "asked to confirm what is not on trial");
-                return Outcome::Nothing;
+                return Outcome::Report(Report::ConfirmFailed { release, reason: Reason::lossy(&refusal.to_string()) });
             }
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Confirmed { release }),

@@ -146,6 +146,16 @@ async fn i3_once_confirmed_a_version_stays_even_if_nobody_hears_of_it() {
 }
 
 #[tokio::test]
+async fn what_is_not_on_trial_is_not_confirmed_and_the_core_hears_so() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let one = workshop.release(1, "echo one");
+    bench.stage(&one).await;
+    assert!(matches!(bench.confirm(&one).await, Report::ConfirmFailed { release, .. } if release == one.release));
+    bench.shutdown().await;
+}
+
+#[tokio::test]
 async fn i4_a_second_upgrade_waits_while_the_first_is_unconfirmed_and_the_running_slot_is_not_touched() {
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;

@@ -285,7 +285,7 @@ impl Bench {
 
     pub(crate) async fn confirm(&mut self, install: &Install) -> Report {
         self.device.step(Step::Confirm { release: install.release }).unwrap();
-        self.until(|report| matches!(report, Report::Confirmed { .. }).then_some(report)).await
+        self.until(|report| matches!(report, Report::Confirmed { .. } | Report::ConfirmFailed { .. }).then_some(report)).await
     }
 
     pub(crate) async fn revert(&mut self, install: &Install) -> Report {

@@ -87,6 +87,7 @@ pub enum Accepted {
 }
 
 /// What a device does. Each is answered by a [`super::input::Report`] of the matching name, also after a failure.
+/// `Confirm` and `Revert` may be asked for again while no answer comes: doing them twice is doing them once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Get the artifact from peers into the blob store and check its sha256.

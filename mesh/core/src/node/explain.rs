@@ -156,6 +156,7 @@ fn ways_out(life: &Life) -> Vec<String> {
         HoldCode::LocalTrust => "collect the signatures that it asks for, or change its configuration",
         HoldCode::Unsupported => "upgrade the agent",
         HoldCode::Aborted => "publish another rollout",
+        HoldCode::StatusTooLarge => "configure fewer products on this node",
         HoldCode::DeviceFault | HoldCode::Unhealthy => "look at the machine: its log says what failed",
     };
     alloc::vec![way.to_string()]

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::lease::handover::Waiting;
+use crate::limits::STATUS_BYTES;
 use crate::node_id::NodeId;
 use crate::record::status::{HoldCode, HoldNotice};
 use crate::text::{NodeName, Pool};
@@ -141,6 +142,11 @@ pub enum Hold {
     Convicted,
     /// The rollout asks for something that this version does not do.
     Unsupported(&'static str),
+    /// What this node would have to say of its upgrade does not fit its record, and what it cannot say it does not do.
+    StatusTooLarge {
+        /// How large the record would be, in bytes.
+        size_bytes: usize,
+    },
 }
 
 impl Hold {
@@ -177,6 +183,7 @@ impl Hold {
             Self::Retry { .. } => HoldCode::Retry,
             Self::Convicted => HoldCode::Convicted,
             Self::Unsupported(_) => HoldCode::Unsupported,
+            Self::StatusTooLarge { .. } => HoldCode::StatusTooLarge,
         }
     }
 
@@ -266,6 +273,12 @@ impl fmt::Display for Hold {
                 write!(f, "this identity signed two different records under one number: give the node a new identity")
             }
             Self::Unsupported(what) => write!(f, "this version does not know {what}"),
+            Self::StatusTooLarge { size_bytes } => {
+                write!(
+                    f,
+                    "its record would have {size_bytes} bytes, at most {STATUS_BYTES} are allowed: configure fewer products"
+                )
+            }
         }
     }
 }

@@ -151,6 +151,14 @@ pub enum Report {
         /// Body digest of the release.
         release: Digest,
     },
+    /// Nothing was marked good, and nothing will be: answer to `Step::Confirm` where what it names is not on trial. The
+    /// core answers with `Step::Revert`. What merely takes longer is not told.
+    ConfirmFailed {
+        /// Body digest of the release.
+        release: Digest,
+        /// Why.
+        reason: Reason,
+    },
     /// The old version runs again: answer to `Step::Revert`.
     Reverted {
         /// Body digest of the release that was left.

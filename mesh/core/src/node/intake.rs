@@ -19,7 +19,7 @@ use crate::limits::OWN_LINKS;
 use crate::node_id::NodeId;
 use crate::record::ledger::Merged;
 use crate::record::signed::SignedRecord;
-use crate::record::{RecordKey, RecordKind};
+use crate::record::{ClaimName, RecordKey, RecordKind};
 use crate::spread::Heard;
 use crate::text::{Product, Reason};
 use crate::time::Now;
@@ -229,6 +229,7 @@ impl Node {
     pub(super) fn take_report(&mut self, now: Now, product: &Product, report: Report) {
         let Some(mut life) = self.lives.remove(product) else { return };
         let (before, hold) = (life.kept.clone(), life.now.hold.clone());
+        life.now.next_name = ClaimName(self.own.next_stamp());
         let acts = life.report(now, report);
         self.lives.insert(product.clone(), life);
         self.carry_out(now, product, &before, hold.as_ref(), acts);

@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::effect::Event;
+use super::hold::Hold;
 use super::keys::{StoreKey, encode};
 use crate::digest::Digest;
 use crate::lease::claim::stands;
 use crate::lease::presence::{Part, Save};
 use crate::limits::SERVES;
 use crate::node_id::NodeId;
-use crate::record::fit::fit;
+use crate::record::fit::{Oversize, fit};
 use crate::record::signed::{RecordBody, SignedRecord};
 use crate::record::status::{Phase, Status};
 use crate::record::verdicts;
@@ -109,8 +110,7 @@ impl Node {
             return false;
         }
         let mut status = self.status();
-        let over = |id: &RolloutId| self.shelf.rollout(id).is_none_or(|in_force| self.is_over(&in_force.rollout));
-        if let Err(oversize) = fit(&mut status, over) {
+        if let Err(oversize) = self.fit(&mut status) {
             // Nothing is claimed that was not published, so nothing is disrupted either.
             if !self.own.oversize {
                 self.own.oversize = true;
@@ -131,6 +131,19 @@ impl Node {
         self.own.published_ms = now.boot.0;
         self.own.owed = false;
         true
+    }
+
+    /// Why this node could not say now what stands in its lives.
+    pub(super) fn unspeakable(&self) -> Option<Hold> {
+        if !self.may_publish() {
+            return Some(Hold::Syncing { have: 0, need: 1 });
+        }
+        let oversize = self.fit(&mut self.status()).err()?;
+        Some(Hold::StatusTooLarge { size_bytes: oversize.bytes })
+    }
+
+    fn fit(&self, status: &mut Status) -> Result<(), Oversize> {
+        fit(status, |id: &RolloutId| self.shelf.rollout(id).is_none_or(|in_force| self.is_over(&in_force.rollout)))
     }
 
     /// Signs and sends what this warden has promised. The promises are durable already.

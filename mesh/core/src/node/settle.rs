@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng as _;
 
 use super::Node;
-use super::effect::{Effect, Event};
+use super::effect::{Effect, Event, Step};
 use super::hold::Hold;
 use super::keys::{StoreKey, encode};
 use super::life::{Act, Kept};
@@ -57,7 +57,8 @@ impl Node {
         let (before, hold) = (life.kept.clone(), life.now.hold.clone());
         let mut pacing = core::mem::take(&mut self.pacing);
         let random = self.rng.next_u64();
-        let acts = match self.orders(now, product, &life) {
+        life.now.next_name = ClaimName(self.own.next_stamp());
+        let mut acts = match self.orders(now, product, &life) {
             Orders::Mission(mission) => life.advance(now, Some(&mission), &mut |life, asking| {
                 let question = Question { now, product, mission: &mission, life, random };
                 self.ask(&mut pacing, &question, asking)
@@ -72,6 +73,16 @@ impl Node {
         };
         self.pacing = pacing;
         self.lives.insert(product.clone(), life);
+        let starts = acts.iter().any(|act| matches!(act, Act::Device(Step::Activate { .. })));
+        if let Some(hold) = self.unspeakable().filter(|_| starts)
+            && let Some(life) = self.lives.get_mut(product)
+        {
+            // What nobody could be told must not happen: withdraw before anything is kept or touched.
+            life.kept.clone_from(&before);
+            life.withdraw_to(Phase::Staged, Some(hold));
+            acts.clear();
+            self.pacing.lost(product, now.boot, random);
+        }
         self.carry_out(now, product, &before, hold.as_ref(), acts)
     }
 

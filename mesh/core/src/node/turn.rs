@@ -35,6 +35,11 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
+    /// A claim of `product` came to nothing: the next one waits for a random, growing pause (rule 6).
+    pub(super) fn lost(&mut self, product: &Product, now: Time, random: u64) {
+        self.queues.entry(product.clone()).or_default().lost(now, random);
+    }
+
     fn wake(&mut self, at: Time) {
         self.wake_at = Some(self.wake_at.map_or(at, |sooner| sooner.min(at)));
     }

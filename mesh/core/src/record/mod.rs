@@ -54,7 +54,7 @@ pub struct RecordKey {
 /// The name of a claim: the stamp of the status record that first carried it. Written `7.412`.
 ///
 /// Ordered like stamps: to name a claim is to name every earlier one of that node too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimName(pub Stamp);
 
 /// The text is not a claim's name.

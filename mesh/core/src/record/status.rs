@@ -200,6 +200,8 @@ hold_codes! {
     Unhealthy = "unhealthy",
     /// The store or slots cannot be written.
     DeviceFault = "device-fault",
+    /// What it would have to say of an upgrade does not fit its record.
+    StatusTooLarge = "status-too-large",
 }
 
 impl fmt::Display for HoldCode {

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use super::super::effect::{Install, Step};
 use super::super::hold::Hold;
 use super::stopwatch::Stopwatch;
-use super::{Act, Attempt, Life, Mission, Turn};
+use super::{Act, Attempt, Life, Mission, Reverting, Turn};
+use crate::digest::Digest;
+use crate::limits::ASK_AGAIN_MS;
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
 use crate::time::{Now, Time, Timestamp};
@@ -30,6 +32,7 @@ impl Life {
     ) -> Vec<Act> {
         let mut acts = Vec::new();
         if !self.now.recovered {
+            acts.extend(self.insist_on_the_orphan(now));
             return acts;
         }
         match (self.kept.phase, mission) {
@@ -64,6 +67,9 @@ impl Life {
                     if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
                         at(activated.max(since).after_ms(attempt.confirm_after_ms));
                     }
+                    if let Some(asked) = self.now.asked {
+                        at(asked.after_ms(ASK_AGAIN_MS));
+                    }
                 }
                 Phase::Confirmed => {
                     if let Some(soak) = &attempt.soak {
@@ -75,6 +81,9 @@ impl Life {
                 }
                 _ => {}
             }
+        }
+        if let (Some(_), Some(asked)) = (self.now.orphan, self.now.asked) {
+            at(asked.after_ms(ASK_AGAIN_MS));
         }
         if let Some(retry_at) = self.now.retry_at {
             at(retry_at);
@@ -291,6 +300,7 @@ impl Life {
         self.now.hold = None;
         self.now.activated = None;
         self.now.confirming = false;
+        self.now.asked = None;
         acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name }));
     }
 
@@ -301,20 +311,25 @@ impl Life {
         let healthy = self.healthy();
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
-        if attempt.reverting.is_none() {
-            if self.now.confirming {
-                // The device is making it final: past the point of no return, for an abort with rollback too.
-            } else if mine.is_some_and(|mission| mission.aborted == Some(true)) {
-                acts.push(self.revert(Reason::lossy("aborted with rollback")));
-            } else if self.now.activated.is_some() && healthy == Some(false) {
-                acts.push(self.revert(self.health_reason("unhealthy")));
-            } else if confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
-                self.now.confirming = true;
-                acts.push(Act::Device(Step::Confirm { release: attempt.release }));
-            } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
-                let seconds = attempt.upgrade_timeout_ms / 1000;
-                acts.push(self.revert(self.health_reason(&format!("not confirmed within {seconds} s"))));
+        let unanswered = self.unanswered(now);
+        if let Some(Reverting { reason, at_fault }) = attempt.reverting.clone() {
+            if unanswered {
+                acts.push(self.revert(now, reason, at_fault));
             }
+        } else if self.now.confirming {
+            // The device is making it final: past the point of no return, for an abort with rollback too.
+            if unanswered {
+                acts.push(self.confirm(now, attempt.release));
+            }
+        } else if mine.is_some_and(|mission| mission.aborted == Some(true)) {
+            acts.push(self.revert(now, Reason::lossy("aborted with rollback"), false));
+        } else if self.now.activated.is_some() && healthy == Some(false) {
+            acts.push(self.revert(now, self.health_reason("unhealthy"), true));
+        } else if confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
+            acts.push(self.confirm(now, attempt.release));
+        } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
+            let seconds = attempt.upgrade_timeout_ms / 1000;
+            acts.push(self.revert(now, self.health_reason(&format!("not confirmed within {seconds} s")), true));
         }
         if let Some(mission) = mine {
             self.kept.rollout = Some(mission.seen.clone());
@@ -360,10 +375,30 @@ impl Life {
         }
     }
 
-    fn revert(&mut self, reason: Reason) -> Act {
+    /// A trial that this store knows nothing of ends before anything else begins: it is asked for until it has.
+    pub(super) fn insist_on_the_orphan(&mut self, now: Now) -> Option<Act> {
+        let release = self.now.orphan.filter(|_| self.unanswered(now))?;
+        self.now.asked = Some(now.boot);
+        Some(Act::Device(Step::Revert { release, reason: Reason::lossy("this node's store does not know the trial") }))
+    }
+
+    /// Whether the device was asked for nothing that is final, or has not answered for long.
+    fn unanswered(&self, now: Now) -> bool {
+        self.now.asked.is_none_or(|asked| asked.after_ms(ASK_AGAIN_MS) <= now.boot)
+    }
+
+    /// Goes back to what was confirmed last. `at_fault`: the release is to blame.
+    pub(super) fn revert(&mut self, now: Now, reason: Reason, at_fault: bool) -> Act {
         let attempt = self.kept.attempt.as_mut().expect("only an upgrade under way is reverted");
-        attempt.reverting = Some(reason.clone());
+        attempt.reverting = Some(Reverting { reason: reason.clone(), at_fault });
+        self.now.asked = Some(now.boot);
         Act::Device(Step::Revert { release: attempt.release, reason })
+    }
+
+    fn confirm(&mut self, now: Now, release: Digest) -> Act {
+        self.now.confirming = true;
+        self.now.asked = Some(now.boot);
+        Act::Device(Step::Confirm { release })
     }
 
     /// A failure before activation, under no claim.
@@ -371,13 +406,16 @@ impl Life {
         self.fail_rollout(mission_rollout.seen.id.clone(), reason)
     }
 
+    /// The first failure before any claim has no claim. What fails after something was forgiven needs a name of its own,
+    /// or what was forgiven would cover it (case D1: never what comes): that of the next record.
     pub(super) fn fail_rollout(&mut self, rollout: crate::text::RolloutId, reason: Reason) -> Option<Act> {
         self.withdraw_to(Phase::Failed, None);
-        self.conclude(Verdict { rollout, claim: None, outcome: Outcome::Failed, reason, confirmed_at: None, soaked_at: None })
+        let claim = self.verdict(&rollout).map(|_| self.now.next_name);
+        self.conclude(Verdict { rollout, claim, outcome: Outcome::Failed, reason, confirmed_at: None, soaked_at: None })
     }
 
     /// Leaves no claim standing: its absence in the next record is the release of the slot (rule 4).
-    pub(super) fn withdraw_to(&mut self, phase: Phase, hold: Option<Hold>) {
+    pub(in super::super) fn withdraw_to(&mut self, phase: Phase, hold: Option<Hold>) {
         self.kept.claim = None;
         self.now.claimed = None;
         self.kept.phase = phase;

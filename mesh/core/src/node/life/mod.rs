@@ -12,6 +12,8 @@
 pub(crate) mod advance;
 pub(crate) mod report;
 pub(crate) mod stopwatch;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
 
@@ -68,8 +70,17 @@ pub(crate) struct Attempt {
     pub(crate) upgrade: Stopwatch,
     /// Since `confirmed`.
     pub(crate) soak: Option<Stopwatch>,
-    /// Set once a revert was asked for: why.
-    pub(crate) reverting: Option<Reason>,
+    /// Set once a revert was asked for.
+    pub(crate) reverting: Option<Reverting>,
+}
+
+/// Why an upgrade goes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reverting {
+    /// In words.
+    pub(crate) reason: Reason,
+    /// The release is at fault, so that its bytes are not tried again here; an order or a loss of power is not its fault.
+    pub(crate) at_fault: bool,
 }
 
 /// Failures before activation.
@@ -103,6 +114,10 @@ pub(crate) struct Volatile {
     /// When the new version was started in this run.
     pub(crate) activated: Option<Time>,
     pub(crate) confirming: bool,
+    /// When the device was last asked to confirm or revert: it is asked again when it does not answer.
+    pub(crate) asked: Option<Time>,
+    /// How a claim that is made now would be named: names a failure that comes after what was forgiven.
+    pub(crate) next_name: ClaimName,
     pub(crate) retry_at: Option<Time>,
     pub(crate) hold: Option<Hold>,
     pub(crate) skip: Option<Skip>,

@@ -3,10 +3,9 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::super::effect::Step;
 use super::super::input::{Fault, Health, Recovered, Report};
 use super::stopwatch::Stopwatch;
-use super::{Act, Life, Tries};
+use super::{Act, Life, Reverting, Tries};
 use crate::digest::Digest;
 use crate::limits::{RETRIES, RETRY_FIRST_MS, RETRY_LONGEST_MS};
 use crate::record::status::{Outcome, Phase, Running, Verdict};
@@ -47,14 +46,22 @@ impl Life {
                 // Health of the old version says nothing about the new one.
                 self.now.health = None;
             }
-            Report::ActivateFailed { release, reason } if self.activating(release) => self.activate_failed(reason, &mut acts),
+            Report::ActivateFailed { release, reason } if self.activating(release) => {
+                self.activate_failed(now, reason, &mut acts);
+            }
             Report::Health(health) => self.health(now, health),
             Report::Confirmed { release } if self.activating(release) => self.confirmed(now),
-            Report::Reverted { release, running, output } if self.activating(release) => {
+            Report::ConfirmFailed { release, reason } if self.activating(release) && self.now.confirming => {
+                self.now.confirming = false;
+                acts.push(self.revert(now, reason, true));
+            }
+            // Where nothing was asked for, it answers an ask of an earlier upgrade for the second time.
+            Report::Reverted { release, running, output } if self.reverting(release) => {
                 self.reverted(running, output, &mut acts);
             }
             Report::Reverted { release, running, .. } if self.now.orphan == Some(release) => {
                 self.now.orphan = None;
+                self.now.asked = None;
                 let (floor, denied) = (self.kept.floor, Vec::new());
                 let recovered = Recovered { running, floor, trial: None, reverted: None, staged: None, denied };
                 self.recovered(now, recovered, &mut acts);
@@ -69,6 +76,7 @@ impl Life {
             | Report::Activated { .. }
             | Report::ActivateFailed { .. }
             | Report::Confirmed { .. }
+            | Report::ConfirmFailed { .. }
             | Report::Reverted { .. } => {}
         }
         acts
@@ -76,6 +84,10 @@ impl Life {
 
     fn activating(&self, release: Digest) -> bool {
         self.kept.phase == Phase::Activating && self.kept.attempt.as_ref().is_some_and(|attempt| attempt.release == release)
+    }
+
+    fn reverting(&self, release: Digest) -> bool {
+        self.activating(release) && self.kept.attempt.as_ref().is_some_and(|attempt| attempt.reverting.is_some())
     }
 
     /// The first word of the device after a start decides how an upgrade under way goes on.
@@ -92,7 +104,7 @@ impl Life {
             // then this node cannot say what runs.
             self.now.orphan = Some(release);
             self.kept.running = None;
-            acts.push(Act::Device(Step::Revert { release, reason: Reason::lossy("this node's store does not know the trial") }));
+            acts.extend(self.insist_on_the_orphan(now));
             return;
         }
         self.now.recovered = true;
@@ -105,11 +117,16 @@ impl Life {
         };
         let release = attempt.release;
         if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
+            // Asked for already, or the new version did not come up again and again.
+            self.kept
+                .attempt
+                .as_mut()
+                .map(|attempt| attempt.reverting.get_or_insert(Reverting { reason: Reason::none(), at_fault: true }));
             self.reverted(recovered.running, reason, acts);
         } else if recovered.trial == Some(release) {
             self.now.activated = Some(now.boot);
-            if let Some(reason) = attempt.reverting {
-                acts.push(Act::Device(Step::Revert { release, reason }));
+            if let Some(reverting) = attempt.reverting {
+                acts.push(self.revert(now, reverting.reason, reverting.at_fault));
             }
         } else if recovered.running.as_ref().is_some_and(|running| running.release == release) {
             // Confirmed on the device just before the restart: the point of no return is passed.
@@ -127,11 +144,9 @@ impl Life {
         self.now.health = Some((health, since));
     }
 
-    fn activate_failed(&mut self, reason: Reason, acts: &mut Vec<Act>) {
-        let Some(attempt) = &mut self.kept.attempt else { return };
-        if attempt.reverting.is_none() {
-            attempt.reverting = Some(reason.clone());
-            acts.push(Act::Device(Step::Revert { release: attempt.release, reason }));
+    fn activate_failed(&mut self, now: Now, reason: Reason, acts: &mut Vec<Act>) {
+        if self.kept.attempt.as_ref().is_some_and(|attempt| attempt.reverting.is_none()) {
+            acts.push(self.revert(now, reason, true));
         }
     }
 
@@ -144,12 +159,15 @@ impl Life {
         self.kept.running = Some(attempt.running.clone());
         self.kept.phase = Phase::Confirmed;
         self.now.confirming = false;
+        self.now.asked = None;
         self.now.hold = None;
     }
 
     fn reverted(&mut self, running: Option<Running>, output: Reason, acts: &mut Vec<Act>) {
         let Some(attempt) = self.kept.attempt.take() else { return };
-        let reason = match attempt.reverting {
+        // Nothing was asked for: the power failed before the switch.
+        let at_fault = attempt.reverting.as_ref().is_some_and(|reverting| reverting.at_fault);
+        let reason = match attempt.reverting.map(|reverting| reverting.reason).filter(|reason| !reason.is_empty()) {
             Some(reason) if output.is_empty() => reason,
             Some(reason) => Reason::lossy(&format!("{reason}: {output}")),
             None => output,
@@ -158,11 +176,14 @@ impl Life {
         self.kept.phase = Phase::RolledBack;
         self.now.hold = None;
         self.now.confirming = false;
+        self.now.asked = None;
         self.now.activated = None;
         self.now.health = None;
         // The switch may have used up what was staged, whether or not it said so before it failed.
         self.now.staged = None;
-        self.deny(attempt.release);
+        if at_fault {
+            self.deny(attempt.release);
+        }
         let claim = self.kept.claim.as_ref().map(|claim| claim.name);
         let verdict = Verdict {
             rollout: attempt.rollout,
