@@ -63,8 +63,14 @@ fn mission(rollout: &str, release: u8) -> Mission {
 /// A life on version 1 that has said what the device found after the start.
 fn on_version_one() -> Life {
     let mut life = Life::open(Kept::default(), now(0));
-    let recovered =
-        Recovered { running: Some(running(1, 1)), floor: Sequence::new(1).unwrap(), trial: None, reverted: None, staged: None };
+    let recovered = Recovered {
+        running: Some(running(1, 1)),
+        floor: Sequence::new(1).unwrap(),
+        trial: None,
+        reverted: None,
+        staged: None,
+        denied: Vec::new(),
+    };
     life.report(now(0), Report::Recovered(recovered));
     life
 }
@@ -202,8 +208,14 @@ fn only_a_release_that_is_at_fault_is_denied_to_later_rollouts() {
     assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
     // The power failed before the switch.
     let mut life = Life::open(activating(&ordered).kept, now(0));
-    let recovered =
-        Recovered { running: Some(running(1, 1)), floor: Sequence::new(1).unwrap(), trial: None, reverted: None, staged: None };
+    let recovered = Recovered {
+        running: Some(running(1, 1)),
+        floor: Sequence::new(1).unwrap(),
+        trial: None,
+        reverted: None,
+        staged: None,
+        denied: Vec::new(),
+    };
     life.report(now(0), Report::Recovered(recovered));
     assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
     // The next rollout of the same bytes finds nothing against them.
@@ -269,6 +281,7 @@ fn a_trial_that_the_store_does_not_know_is_taken_back_before_anything_else() {
         trial: Some(digest(2)),
         reverted: None,
         staged: None,
+        denied: Vec::new(),
     };
     assert!(matches!(steps(&life.report(now(0), Report::Recovered(recovered)))[..], [Step::Revert { .. }]));
     assert!(!life.now.recovered, "until then it cannot say what runs");
