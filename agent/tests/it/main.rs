@@ -18,4 +18,5 @@ mod identity;
 mod local_api;
 mod reboot;
 mod store;
+mod updaters;
 mod workshop;

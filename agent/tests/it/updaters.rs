@@ -1,0 +1,247 @@
+//! The adapters in docs/updaters, as they are handed out, with stand-ins for the updaters on a machine made of files.
+//!
+//! The machine: `a` and `b` hold the version of a system, `runs` and `next` name one of them. A stand-in takes only
+//! the commands that the real program has, and writes what it was told into `told`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use groundswell_agent::config::{Activator, Config};
+use groundswell_agent::install::executor::{Executor, Outcome};
+use groundswell_core::digest::{Digest, Hex32};
+use groundswell_core::install::Boot;
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::input::{Recovered, Report};
+use groundswell_core::text::{Product, Reason};
+
+use crate::workshop::{Workshop, claim};
+
+const ADAPTERS: [&str; 3] = ["rauc", "swupdate", "ostree"];
+
+struct Board {
+    workshop: Workshop,
+    adapter: &'static str,
+    one: Install,
+    two: Install,
+    boots: u32,
+}
+
+impl Board {
+    /// System 1.0 runs and is confirmed.
+    async fn on_one(adapter: &'static str) -> Self {
+        let mut workshop = Workshop::noting_starts();
+        for folder in ["machine", "programs", "scripts"] {
+            fs::create_dir(workshop.path(folder)).unwrap();
+        }
+        for file in ["runs", "next"] {
+            fs::write(workshop.path("machine").join(file), "b\n").unwrap();
+        }
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let header = format!(
+            "#!/bin/sh\nexport MACHINE={0}/machine OS_RELEASE={0}/machine/os-release PATH={0}/programs:$PATH\n",
+            workshop.home().display()
+        );
+        copy_programs(&sources.join("tests/it/updaters"), &workshop.path("programs"), &header);
+        copy_programs(&sources.join("../docs/updaters"), &workshop.path("scripts"), &header);
+        let mut config = product(&sources.join("../docs/updaters").join(format!("{adapter}.toml")), workshop.home());
+        let Activator::Command(command) = &mut config.activator else { panic!("an updater is a command") };
+        command.reboot.as_mut().expect("an updater restarts the machine").timeout = Duration::from_millis(200);
+        workshop.config = config;
+        let (one, two) = (system(&workshop, adapter, 1), system(&workshop, adapter, 2));
+        let mut board = Self { workshop, adapter, one, two, boots: 0 };
+        let one = board.one.clone();
+        let executor = board.hand_over(&one).await;
+        drop(executor);
+        let (mut executor, recovered) = board.restarted().await;
+        assert_eq!(recovered.trial, Some(one.release), "{adapter}");
+        board.confirm(&mut executor, &one).await;
+        fs::remove_file(board.workshop.path("machine/told")).unwrap();
+        board
+    }
+
+    /// Stages and activates, up to the restart of the machine. The stand-in restarts nothing, so the agent gives up.
+    async fn hand_over(&self, install: &Install) -> Executor {
+        let mut executor = self.workshop.executor().await;
+        executor.recover().await.unwrap();
+        executor.execute(&Step::Stage { install: install.clone() }).await;
+        let outcome = executor.execute(&Step::Activate { install: install.clone(), claim: claim() }).await;
+        assert!(
+            matches!(&outcome, Outcome::Report(Report::ActivateFailed { reason, .. }) if reason.contains("did not go down")),
+            "{}: {outcome:?}",
+            self.adapter
+        );
+        executor
+    }
+
+    /// The machine comes up with what the boot loader has next, and the agent starts.
+    async fn restarted(&mut self) -> (Executor, Recovered) {
+        let machine = self.workshop.path("machine");
+        fs::copy(machine.join("next"), machine.join("runs")).unwrap();
+        let version = fs::read_to_string(machine.join(self.next().trim())).unwrap();
+        fs::write(machine.join("os-release"), format!("ID=stand-in\nVERSION_ID={}\n", version.trim())).unwrap();
+        self.boots += 1;
+        self.workshop.boot = Boot(format!("boot {}", self.boots));
+        let mut executor = self.workshop.executor().await;
+        let recovered = executor.recover().await.expect("nothing stops it");
+        (executor, recovered)
+    }
+
+    async fn confirm(&self, executor: &mut Executor, install: &Install) {
+        let outcome = executor.execute(&Step::Confirm { release: install.release }).await;
+        assert_eq!(outcome, Outcome::Report(Report::Confirmed { release: install.release }), "{}", self.adapter);
+    }
+
+    async fn revert(&self, executor: &mut Executor, install: &Install) -> Outcome {
+        let reason = Reason::lossy("unhealthy");
+        executor.execute(&Step::Revert { release: install.release, reason, at_fault: true }).await
+    }
+
+    fn next(&self) -> String {
+        fs::read_to_string(self.workshop.path("machine/next")).unwrap().trim().to_owned()
+    }
+
+    /// The version of the system that the boot loader starts next.
+    fn next_version(&self) -> String {
+        fs::read_to_string(self.workshop.path("machine").join(self.next())).unwrap().trim().to_owned()
+    }
+
+    /// What the updater was told since system 1.0 was confirmed.
+    fn told(&self) -> Vec<String> {
+        self.workshop.lines("machine/told")
+    }
+}
+
+/// Copies programs, each with `header` in front in place of its first line if that names a shell.
+fn copy_programs(from: &Path, to: &Path, header: &str) {
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some() {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let copy = to.join(path.file_name().unwrap());
+        fs::write(&copy, format!("{header}{}", text.trim_start_matches("#!/bin/sh\n"))).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// The product of an adapter's file, with the places of the programs on this machine.
+fn product(file: &Path, home: &Path) -> groundswell_agent::config::ProductConfig {
+    let text = fs::read_to_string(file).unwrap();
+    let home = home.display();
+    let text =
+        text.replace("/usr/lib/groundswell/", &format!("{home}/scripts/")).replace("/usr/bin/", &format!("{home}/programs/"));
+    let fleet = Digest::of(b"a fleet");
+    let text = format!("data-dir = \"data\"\nfleet = \"{fleet}\"\nkey-file = \"node.key\"\n{text}");
+    let mut config = Config::parse(file, &text).unwrap();
+    config.products.remove(&Product::new("os").unwrap()).expect("the product is called os")
+}
+
+/// A release whose artifact is what the adapter asks for.
+fn system(workshop: &Workshop, adapter: &str, sequence: u64) -> Install {
+    let mut install = workshop.release(sequence, "a system");
+    if adapter != "ostree" {
+        return install;
+    }
+    let repository = workshop.path(&format!("repository-{sequence}"));
+    fs::create_dir_all(repository.join("refs/heads")).unwrap();
+    fs::write(repository.join("refs/heads/groundswell"), format!("{sequence}.0\n")).unwrap();
+    let tar = Command::new("tar").arg("-C").arg(&repository).args(["-cf", "-", "."]).output().unwrap();
+    assert!(tar.status.success());
+    let sha256 = Digest::of(&tar.stdout);
+    fs::write(workshop.path("artifacts").join(sha256.hex().to_string()), &tar.stdout).unwrap();
+    install.artifact.sha256 = sha256.hex();
+    install.artifact.size = tar.stdout.len() as u64;
+    install.artifact.blake3 = Hex32(*blake3::hash(&tar.stdout).as_bytes());
+    install
+}
+
+fn handed_over(adapter: &str) -> Vec<&'static str> {
+    match adapter {
+        "rauc" => vec!["rauc install", "reboot"],
+        "swupdate" => vec!["swupdate-client", "fw_setenv bootpart 2", "fw_setenv ustate 1", "reboot"],
+        _ => vec!["ostree pull-local", "ostree admin deploy groundswell", "reboot"],
+    }
+}
+
+#[tokio::test]
+async fn each_updater_takes_a_system_that_is_confirmed_after_the_restart() {
+    for adapter in ADAPTERS {
+        let mut board = Board::on_one(adapter).await;
+        let two = board.two.clone();
+        drop(board.hand_over(&two).await);
+        let mut expected = handed_over(adapter);
+        // System 1.0 went into a, so 2.0 goes into b.
+        expected.iter_mut().filter(|told| **told == "fw_setenv bootpart 2").for_each(|told| *told = "fw_setenv bootpart 3");
+        assert_eq!(board.told(), expected, "{adapter}");
+        let (mut executor, recovered) = board.restarted().await;
+        assert_eq!((recovered.trial, recovered.floor.get()), (Some(two.release), 1), "{adapter}");
+        board.confirm(&mut executor, &two).await;
+        match adapter {
+            "rauc" => expected.push("rauc status mark-good booted"),
+            "swupdate" => expected.push("fw_setenv ustate 0"),
+            _ => {}
+        }
+        assert_eq!(board.told(), expected, "{adapter}");
+        assert_eq!(board.next_version(), "2.0", "{adapter}");
+        drop(executor);
+        let (_, recovered) = board.restarted().await;
+        assert_eq!((recovered.trial, recovered.floor.get()), (None, 2), "{adapter}");
+    }
+}
+
+#[tokio::test]
+async fn with_each_updater_a_boot_loader_that_went_back_is_a_rolled_back_verdict() {
+    for adapter in ADAPTERS {
+        let mut board = Board::on_one(adapter).await;
+        let two = board.two.clone();
+        let was = board.next();
+        drop(board.hand_over(&two).await);
+        assert_eq!(board.next_version(), "2.0", "{adapter}");
+        // The new system did not come up. RAUC and SWUpdate leave the old one as the next; with ostree only this start was the old one's.
+        fs::write(board.workshop.path("machine/next"), format!("{was}\n")).unwrap();
+        let (_, recovered) = board.restarted().await;
+        let (release, reason) = recovered.reverted.expect("the trial is over");
+        assert_eq!(release, two.release, "{adapter}");
+        assert!(reason.contains("did not start from 2.0"), "{adapter}: {reason}");
+        assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release), "{adapter}");
+        assert_eq!((recovered.denied, board.next_version()), (vec![two.release], "1.0".to_owned()), "{adapter}");
+    }
+}
+
+#[tokio::test]
+async fn with_each_updater_an_unhealthy_system_goes_back_by_another_restart() {
+    for adapter in ADAPTERS {
+        let mut board = Board::on_one(adapter).await;
+        let two = board.two.clone();
+        drop(board.hand_over(&two).await);
+        let (mut executor, _) = board.restarted().await;
+        assert_eq!(board.revert(&mut executor, &two).await, Outcome::Again, "{adapter}: not before the old system runs");
+        assert_eq!(board.next_version(), "1.0", "{adapter}: made the next one from the system that is left");
+        assert_eq!(board.told().last().map(String::as_str), Some("reboot"), "{adapter}");
+        drop(executor);
+        let (_, recovered) = board.restarted().await;
+        assert_eq!(recovered.reverted, Some((two.release, Reason::lossy("unhealthy"))), "{adapter}");
+        assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release), "{adapter}");
+        assert_eq!(board.next_version(), "1.0", "{adapter}");
+    }
+}
+
+#[tokio::test]
+async fn with_each_updater_a_machine_that_does_not_restart_keeps_its_old_system_as_the_next_one() {
+    for adapter in ADAPTERS {
+        let board = Board::on_one(adapter).await;
+        let two = board.two.clone();
+        let mut executor = board.hand_over(&two).await;
+        assert_eq!(board.next_version(), "2.0", "{adapter}");
+        let outcome = board.revert(&mut executor, &two).await;
+        assert!(
+            matches!(&outcome, Outcome::Report(Report::Reverted { running: Some(running), .. }) if running.release == board.one.release),
+            "{adapter}: {outcome:?}"
+        );
+        assert_eq!(board.next_version(), "1.0", "{adapter}: made the next one from the system that stays");
+    }
+}
