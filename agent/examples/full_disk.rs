@@ -107,7 +107,7 @@ impl Scene {
 
     async fn revert(&mut self, install: &Install) -> Outcome {
         let reason = Reason::lossy("unhealthy");
-        self.executor.execute(&Step::Revert { release: install.release, reason }).await
+        self.executor.execute(&Step::Revert { release: install.release, reason, at_fault: true }).await
     }
 
     /// As after a restart of the agent.

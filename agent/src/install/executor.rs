@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_core::digest::Digest;
-use groundswell_core::install::machine::{self, Plan};
+use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{self, Ending, Recovery};
 use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
@@ -187,7 +187,9 @@ impl Executor {
             Step::Stage { install } => self.stage(install).await,
             Step::Activate { install, claim } => self.activate(install, *claim).await,
             Step::Confirm { release } => self.confirm(*release).await,
-            Step::Revert { release, reason } => self.revert(*release, reason).await,
+            Step::Revert { release, reason, at_fault } => {
+                self.revert(*release, &Cause { reason: reason.clone(), at_fault: *at_fault }).await
+            }
             Step::Fetch { .. } | Step::CancelFetch { .. } => {
                 tracing::warn!(product = %self.product, "a fetch is not for the device");
                 Outcome::Nothing
@@ -255,9 +257,9 @@ impl Executor {
         }
     }
 
-    async fn revert(&mut self, release: Digest, reason: &Reason) -> Outcome {
+    async fn revert(&mut self, release: Digest, cause: &Cause) -> Outcome {
         let found = self.found().await;
-        let operations = match machine::revert(&found, release, reason, self.manner) {
+        let operations = match machine::revert(&found, release, cause, self.manner) {
             Plan::TooLate => {
                 // The decision to confirm is on disk already: finish it, whatever the core forgot.
                 return self.confirm(release).await;
@@ -267,7 +269,7 @@ impl Executor {
             }
             Plan::Do(operations) => operations,
         };
-        let mut output = unsaid(&self.starter.output().await, reason);
+        let mut output = unsaid(&self.starter.output().await, &cause.reason);
         let trouble = match self.insist(&operations).await {
             WayBack::Done(trouble) => trouble,
             WayBack::Unfinished(_) => {

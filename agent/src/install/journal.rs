@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_last_entry_is_read_back() {
-        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), way: Way::Start };
+        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), at_fault: false, way: Way::Start };
         let (folder, _) = written(&[Mark::Switch, Mark::Activate { starts: 1 }, revert.clone()]);
         assert_eq!(open(folder.path()).last(), Some(&entry(revert)));
     }

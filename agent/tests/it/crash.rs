@@ -7,7 +7,7 @@ use std::fs;
 
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_core::digest::Digest;
-use groundswell_core::install::machine::{self, Plan};
+use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
 use groundswell_core::install::{Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
@@ -39,6 +39,10 @@ async fn start_up(executor: &mut Executor) -> Recovered {
     executor.recover().await.expect("the device is not stopped")
 }
 
+fn cause() -> Cause {
+    Cause { reason: reason(), at_fault: true }
+}
+
 fn reason() -> Reason {
     Reason::lossy("unhealthy")
 }
@@ -48,7 +52,7 @@ fn step(order: Order, install: &Install) -> Step {
         Order::Stage => Step::Stage { install: install.clone() },
         Order::Activate => Step::Activate { install: install.clone(), claim: claim() },
         Order::Confirm => Step::Confirm { release: install.release },
-        Order::Revert => Step::Revert { release: install.release, reason: reason() },
+        Order::Revert => Step::Revert { release: install.release, reason: reason(), at_fault: true },
     }
 }
 
@@ -71,7 +75,7 @@ async fn plan(executor: &Executor, order: Order, install: &Install) -> Vec<Opera
         Order::Stage => machine::stage(&found, install),
         Order::Activate => machine::activate(&found, install, claim(), MANNER),
         Order::Confirm => machine::confirm(&found, install.release),
-        Order::Revert => Ok(machine::revert(&found, install.release, &reason(), MANNER)),
+        Order::Revert => Ok(machine::revert(&found, install.release, &cause(), MANNER)),
     };
     match plan {
         Ok(Plan::Do(operations)) => operations,

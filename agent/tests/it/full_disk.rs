@@ -178,7 +178,7 @@ async fn b2_an_upgrade_under_way_is_finished_from_the_reserve_when_the_disk_runs
         let last = if confirm {
             Step::Confirm { release: two.release }
         } else {
-            Step::Revert { release: two.release, reason: Reason::lossy("unhealthy") }
+            Step::Revert { release: two.release, reason: Reason::lossy("unhealthy"), at_fault: true }
         };
         let outcome = executor.execute(&last).await;
         let script = workshop.current_script().unwrap();
@@ -216,7 +216,7 @@ async fn b2_without_any_space_a_confirm_is_never_given_up_and_a_revert_starts_th
     executor.execute(&Step::Stage { install: three.clone() }).await;
     executor.execute(&Step::Activate { install: three.clone(), claim: claim() }).await;
     scarce.leave(2);
-    let revert = Step::Revert { release: three.release, reason: Reason::lossy("unhealthy") };
+    let revert = Step::Revert { release: three.release, reason: Reason::lossy("unhealthy"), at_fault: true };
     let outcome = executor.execute(&revert).await;
     assert!(matches!(outcome, Outcome::Report(Report::Reverted { .. })), "two names are enough to swap a symlink: {outcome:?}");
     assert_eq!(workshop.lines("started").last().map(String::as_str), Some("start 2.0"));

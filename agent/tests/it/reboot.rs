@@ -145,7 +145,7 @@ async fn a_system_that_is_unhealthy_after_the_restart_goes_back_by_another_resta
     drop(executor);
     let (mut executor, _) = machine.restarted().await;
     let reason = Reason::lossy("unhealthy");
-    let outcome = executor.execute(&Step::Revert { release: two.release, reason: reason.clone() }).await;
+    let outcome = executor.execute(&Step::Revert { release: two.release, reason: reason.clone(), at_fault: true }).await;
     assert_eq!(outcome, Outcome::Again, "not reverted before the machine runs the old system");
     assert_eq!(machine.next(), "1.0");
     drop(executor);
@@ -166,7 +166,8 @@ async fn a_machine_that_cannot_be_restarted_keeps_its_old_system_as_the_next_one
     executor.execute(&Step::Stage { install: two.clone() }).await;
     machine.hand_over(&mut executor, &two).await;
     assert_eq!(machine.next(), "2.0");
-    let outcome = executor.execute(&Step::Revert { release: two.release, reason: Reason::lossy("no restart") }).await;
+    let outcome =
+        executor.execute(&Step::Revert { release: two.release, reason: Reason::lossy("no restart"), at_fault: true }).await;
     assert!(
         matches!(&outcome, Outcome::Report(Report::Reverted { running: Some(running), .. }) if running.release == machine.one.release),
         "{outcome:?}"

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use groundswell_agent::install::disk::{Disk, Failure, Place};
 use groundswell_agent::install::files::Files;
-use groundswell_core::install::machine::{self, Plan};
+use groundswell_agent::install::slots::Room;
+use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{self, Ending};
 use groundswell_core::install::{Boot, Contents, Found, Manner, Operation, Slot};
 use groundswell_core::node::effect::Install;
@@ -34,6 +35,10 @@ impl Order {
             Self::Confirm | Self::Revert => &[Self::Stage, Self::Activate],
         }
     }
+}
+
+fn cause() -> Cause {
+    Cause { reason: reason(), at_fault: true }
 }
 
 pub(crate) fn reason() -> Reason {
@@ -78,7 +83,7 @@ impl Device {
             folder: workshop.product_folder(),
             product: product(),
             boot: Boot(format!("boot {}", machine.boots)),
-            keep_free_bytes: 0,
+            room: Room::ENDLESS,
         };
         match Disk::open(place, workshop.shelf()) {
             Ok(disk) => Some(Self { disk, fate, manner, machine }),
@@ -99,7 +104,7 @@ impl Device {
             Order::Stage => machine::stage(&found, install),
             Order::Activate => machine::activate(&found, install, claim(), self.manner),
             Order::Confirm => machine::confirm(&found, install.release),
-            Order::Revert => Ok(machine::revert(&found, install.release, &reason(), self.manner)),
+            Order::Revert => Ok(machine::revert(&found, install.release, &cause(), self.manner)),
         };
         match plan {
             Ok(Plan::Do(operations)) => operations,

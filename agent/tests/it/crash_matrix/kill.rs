@@ -136,7 +136,7 @@ fn step(order: Order, install: &Install) -> Step {
         Order::Stage => Step::Stage { install: install.clone() },
         Order::Activate => Step::Activate { install: install.clone(), claim: claim() },
         Order::Confirm => Step::Confirm { release: install.release },
-        Order::Revert => Step::Revert { release: install.release, reason: reason() },
+        Order::Revert => Step::Revert { release: install.release, reason: reason(), at_fault: true },
     }
 }
 

@@ -207,9 +207,18 @@ pub(super) fn blessed(transaction: &Transaction) -> [Operation; 2] {
     [hook(Hook::AfterConfirm, transaction), note(transaction, Mark::Closed)]
 }
 
-/// Goes back to the last confirmed version.
+/// Why a version is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// In words.
+    pub reason: Reason,
+    /// Whether the release is to blame, and so denied from then on.
+    pub at_fault: bool,
+}
+
+/// Goes back to the last confirmed version. A revert that is under way goes on for its own cause.
 #[must_use]
-pub fn revert(found: &Found, release: Digest, reason: &Reason, manner: Manner) -> Plan {
+pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> Plan {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
     let Some(Entry { transaction, mark }) = found.open().filter(|entry| entry.transaction.contents.release == release) else {
         return if is_confirmed { Plan::TooLate } else { Plan::Done };
@@ -217,8 +226,10 @@ pub fn revert(found: &Found, release: Digest, reason: &Reason, manner: Manner) -
     match mark {
         Mark::Confirm => Plan::TooLate,
         Mark::Closed => Plan::Done,
-        Mark::Revert { reason, way } => Plan::Do(back(found, transaction, reason, way)),
-        _ => Plan::Do(back(found, transaction, reason, &way(found, mark, manner))),
+        Mark::Revert { reason, at_fault, way } => {
+            Plan::Do(back(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way))
+        }
+        _ => Plan::Do(back(found, transaction, cause, &way(found, mark, manner))),
     }
 }
 
@@ -234,8 +245,8 @@ pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
 }
 
 /// The way back: also what recovery does when it finds [`Mark::Revert`].
-pub(super) fn back(found: &Found, transaction: &Transaction, reason: &Reason, way: &Way) -> Vec<Operation> {
-    let revert = |way| note(transaction, Mark::Revert { reason: reason.clone(), way });
+pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) -> Vec<Operation> {
+    let revert = |way| note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way });
     let old = found.confirmed.as_ref().filter(|confirmed| Some(confirmed.slot) == transaction.from);
     let left = (transaction.to, transaction.contents.clone());
     if let (Way::Restarting { boot }, Some(Confirmed { slot, contents })) = (way, old) {
@@ -243,7 +254,7 @@ pub(super) fn back(found: &Found, transaction: &Transaction, reason: &Reason, wa
             return vec![Operation::Restart(*slot, contents.clone())];
         }
         let mut operations = vec![Operation::Keep(*slot, contents.clone())];
-        operations.extend(returned(found, transaction, reason));
+        operations.extend(returned(found, transaction, cause));
         return operations;
     }
     let mut operations = vec![revert(way.clone()), hook(Hook::BeforeRevert, transaction), Operation::Point(transaction.from)];
@@ -258,13 +269,27 @@ pub(super) fn back(found: &Found, transaction: &Transaction, reason: &Reason, wa
             return operations;
         }
     }
-    operations.extend(returned(found, transaction, reason));
+    operations.extend(returned(found, transaction, cause));
     operations
 }
 
-/// The old version runs again: what failed is written down, in its slot and apart from it.
-fn returned(found: &Found, transaction: &Transaction, reason: &Reason) -> Vec<Operation> {
+/// The old version runs again: what was left is written down in its slot, and what failed apart from it too.
+fn returned(found: &Found, transaction: &Transaction, cause: &Cause) -> Vec<Operation> {
     let contents = &transaction.contents;
+    let mut operations = Vec::new();
+    if cause.at_fault {
+        operations.push(Operation::Deny(with_denied(found, contents, &cause.reason)));
+    }
+    operations.extend([
+        Operation::Describe(transaction.to, Described { contents: contents.clone(), state: SlotState::Failed }),
+        hook(Hook::AfterRevert, transaction),
+        note(transaction, Mark::Closed),
+    ]);
+    operations
+}
+
+/// The list of what failed here with one more build, the oldest giving way.
+fn with_denied(found: &Found, contents: &Contents, reason: &Reason) -> Vec<Denied> {
     let mut denied: Vec<Denied> = found.denied.iter().filter(|denied| !denied.names(contents)).cloned().collect();
     denied.push(Denied {
         version: contents.version.clone(),
@@ -274,10 +299,5 @@ fn returned(found: &Found, transaction: &Transaction, reason: &Reason) -> Vec<Op
     });
     let surplus = denied.len().saturating_sub(DENIED);
     denied.drain(..surplus);
-    vec![
-        Operation::Deny(denied),
-        Operation::Describe(transaction.to, Described { contents: contents.clone(), state: SlotState::Failed }),
-        hook(Hook::AfterRevert, transaction),
-        note(transaction, Mark::Closed),
-    ]
+    denied
 }

@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::machine::{back, blessed, blessing, forward, staged, start, way};
+use super::machine::{Cause, back, blessed, blessing, forward, staged, start, way};
 use super::operation::{Hook, Operation};
 use super::state::{Confirmed, Contents, Described, Entry, Found, Manner, Mark, SlotState, Transaction, Way};
 use crate::digest::Digest;
@@ -50,14 +50,17 @@ pub fn give_up(found: &Found, reason: &Reason, manner: Manner, failed: &Operatio
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
     // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
     let way = if matches!(failed, Operation::Booted(..)) { Way::Start } else { way(found, mark, manner) };
-    reverted(found, transaction, reason, &way)
+    reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: true }, &way)
 }
 
 fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -> Recovery {
     let (to, contents) = (transaction.to, &transaction.contents);
     let note = |mark| Operation::Note(Entry { transaction: transaction.clone(), mark });
     let trial = |operations| Recovery { operations, ending: Ending::Trial(contents.release) };
-    let give_back = |reason: &str| reverted(found, transaction, &Reason::lossy(reason), &way(found, mark, manner));
+    let give_back = |reason: &str, at_fault| {
+        let cause = Cause { reason: Reason::lossy(reason), at_fault };
+        reverted(found, transaction, &cause, &way(found, mark, manner))
+    };
     let moved_back = found.current != Some(to);
     match mark {
         Mark::Stage => {
@@ -76,11 +79,12 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             if manner.restarts_machine { restarting(operations) } else { trial(operations) }
         }
         // `current` went back although the journal could not be written (a full disk): the revert is what happened.
+        // Whether the release was to blame is not written here; the node's own store says so.
         Mark::Activate { .. } | Mark::Watch { .. } | Mark::Reboot { .. } if moved_back => {
-            give_back("reverted; the journal could not be written")
+            give_back("reverted; the journal could not be written", false)
         }
         Mark::Activate { starts } | Mark::Watch { starts } if *starts >= manner.trial_starts => {
-            give_back(&format!("started {starts} times without being confirmed"))
+            give_back(&format!("started {starts} times without being confirmed"), true)
         }
         // Handing a version over again could overwrite the system that runs: only what the machine runs now tells
         // whether it got that far.
@@ -107,7 +111,9 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             operations.extend(blessed(transaction));
             settled(operations)
         }
-        Mark::Revert { reason, way } => reverted(found, transaction, reason, way),
+        Mark::Revert { reason, at_fault, way } => {
+            reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way)
+        }
         Mark::Closed => closed(found, manner),
     }
 }
@@ -132,9 +138,10 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
                 let transaction =
                     Transaction { contents: contents.clone(), to: current, from: Some(confirmed.slot), claim: None };
                 let reason = Reason::lossy("the journal was lost while this version was on trial");
+                let cause = Cause { reason, at_fault: true };
                 // Nothing tells which of the two the machine runs: one restart too many is the price.
                 let way = if manner.restarts_machine { Way::Restart } else { Way::Start };
-                reverted(found, &transaction, &reason, &way)
+                reverted(found, &transaction, &cause, &way)
             }
             None => settled(restart(confirmed)),
         },
@@ -173,11 +180,11 @@ fn restarting(operations: Vec<Operation>) -> Recovery {
     Recovery { operations, ending: Ending::Restarting }
 }
 
-fn reverted(found: &Found, transaction: &Transaction, reason: &Reason, way: &Way) -> Recovery {
-    let operations = back(found, transaction, reason, way);
+fn reverted(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) -> Recovery {
+    let operations = back(found, transaction, cause, way);
     if matches!(operations.last(), Some(Operation::Restart(..))) {
         return restarting(operations);
     }
     let Contents { release, .. } = transaction.contents;
-    Recovery { operations, ending: Ending::Reverted(release, reason.clone()) }
+    Recovery { operations, ending: Ending::Reverted(release, cause.reason.clone()) }
 }

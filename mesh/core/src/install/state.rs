@@ -128,11 +128,19 @@ pub enum Mark {
     Revert {
         /// Why.
         reason: Reason,
+        /// Whether the release is to blame, and so denied from then on. An abort that takes a good one back is not.
+        #[serde(rename = "atFault", default = "to_blame")]
+        at_fault: bool,
         /// What that takes.
         way: Way,
     },
     /// Nothing is in progress.
     Closed,
+}
+
+/// What an entry without the field meant.
+fn to_blame() -> bool {
+    true
 }
 
 /// What it takes to have the old version running again.

@@ -125,6 +125,8 @@ pub enum Step {
         release: Digest,
         /// Why.
         reason: Reason,
+        /// Whether the release is to blame: the device then keeps it among those that failed.
+        at_fault: bool,
     },
 }
 

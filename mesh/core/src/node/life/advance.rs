@@ -379,7 +379,8 @@ impl Life {
     pub(super) fn insist_on_the_orphan(&mut self, now: Now) -> Option<Act> {
         let release = self.now.orphan.filter(|_| self.unanswered(now))?;
         self.now.asked = Some(now.boot);
-        Some(Act::Device(Step::Revert { release, reason: Reason::lossy("this node's store does not know the trial") }))
+        let reason = Reason::lossy("this node's store does not know the trial");
+        Some(Act::Device(Step::Revert { release, reason, at_fault: false }))
     }
 
     /// Whether the device was asked for nothing that is final, or has not answered for long.
@@ -392,7 +393,7 @@ impl Life {
         let attempt = self.kept.attempt.as_mut().expect("only an upgrade under way is reverted");
         attempt.reverting = Some(Reverting { reason: reason.clone(), at_fault });
         self.now.asked = Some(now.boot);
-        Act::Device(Step::Revert { release: attempt.release, reason })
+        Act::Device(Step::Revert { release: attempt.release, reason, at_fault })
     }
 
     fn confirm(&mut self, now: Now, release: Digest) -> Act {
