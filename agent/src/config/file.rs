@@ -57,6 +57,7 @@ struct LogFile {
 struct LimitsFile {
     blobs: Size,
     keep_free: Size,
+    slots: Size,
 }
 
 impl Default for LogFile {
@@ -67,7 +68,7 @@ impl Default for LogFile {
 
 impl Default for LimitsFile {
     fn default() -> Self {
-        Self { blobs: Size(4 << 30), keep_free: Size(64 << 20) }
+        Self { blobs: Size(4 << 30), keep_free: Size(64 << 20), slots: Size(4 << 30) }
     }
 }
 
@@ -110,7 +111,11 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         lean: file.lean,
         log_format: file.log.format,
         log_filter: file.log.filter,
-        limits: DiskLimits { blob_bytes: file.limits.blobs.0, keep_free_bytes: file.limits.keep_free.0 },
+        limits: DiskLimits {
+            blob_bytes: file.limits.blobs.0,
+            keep_free_bytes: file.limits.keep_free.0,
+            slot_bytes: file.limits.slots.0,
+        },
         trust: file.trust,
         products,
     })

@@ -82,6 +82,8 @@ pub struct DiskLimits {
     pub blob_bytes: u64,
     /// Least bytes left free on the data folder's file system: below it nothing new starts (`disk-full`).
     pub keep_free_bytes: u64,
+    /// Most bytes in the two slots of one product: beyond it nothing is staged (`disk-full`).
+    pub slot_bytes: u64,
 }
 
 impl Config {

@@ -25,6 +25,7 @@ use super::blocks;
 use super::disk::{Disk, Place};
 use super::executor::{Executor, Outcome};
 use super::files::OnDisk;
+use super::slots::Room;
 use crate::config::{Activator, Config, ProductConfig};
 use crate::health::{Changed, Monitor, Target};
 
@@ -44,8 +45,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// How it is installed and judged.
     pub config: ProductConfig,
-    /// Least bytes left free on the folder's file system.
-    pub keep_free_bytes: u64,
+    /// How much its slots may take, and what must stay free on the folder's file system.
+    pub room: Room,
     /// The present run of the machine.
     pub boot: Boot,
     /// How often inhibit files and free space are looked at, and how soon what the disk refused is tried again.
@@ -60,7 +61,7 @@ impl Settings {
             product: product.clone(),
             folder: config.product_dir(product),
             config: config.products.get(product)?.clone(),
-            keep_free_bytes: config.limits.keep_free_bytes,
+            room: Room { keep_free_bytes: config.limits.keep_free_bytes, slot_bytes: config.limits.slot_bytes },
             boot: this_boot(),
             block_interval: BLOCK_INTERVAL,
         })
@@ -123,9 +124,9 @@ impl Device {
         artifacts: Arc<dyn ArtifactSource>,
         reports: mpsc::Sender<(Product, Report)>,
     ) -> Result<Self, DeviceError> {
-        let Settings { product, folder, keep_free_bytes, boot, .. } = settings.clone();
+        let Settings { product, folder, room, boot, .. } = settings.clone();
         let refused = |source| DeviceError::Folder { product: product.clone(), folder: folder.clone(), source };
-        let place = Place { files: Arc::new(OnDisk), folder: folder.clone(), product: product.clone(), boot, keep_free_bytes };
+        let place = Place { files: Arc::new(OnDisk), folder: folder.clone(), product: product.clone(), boot, room };
         let disk = Disk::open(place, artifacts).map_err(refused)?;
         let lock = lock(&folder).map_err(refused)?;
         let lock = lock.ok_or_else(|| DeviceError::InUse { product: product.clone(), folder: folder.clone() })?;
@@ -314,7 +315,8 @@ impl Task {
                 Happened::Tick => {
                     let now = self.blocks().await;
                     let full = now.iter().any(|hold| hold.code == HoldCode::DiskFull);
-                    if let (Work::Rest(executor), true) = (&mut work, full)
+                    if let Work::Rest(executor) = &mut work
+                        && (full || self.holds_too_much().await)
                         && executor.reclaim().await
                     {
                         // The next look tells whether that was enough.
@@ -360,9 +362,15 @@ impl Task {
         }
     }
 
+    async fn holds_too_much(&self) -> bool {
+        let disk = Arc::clone(&self.disk);
+        let looked = spawn_blocking(move || disk.holds_too_much()).await;
+        looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
     async fn blocks(&self) -> Vec<HoldNotice> {
-        let Settings { folder, config, keep_free_bytes, .. } = self.settings.clone();
-        let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, keep_free_bytes)).await;
+        let Settings { folder, config, room, .. } = self.settings.clone();
+        let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, room.keep_free_bytes)).await;
         looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }

@@ -13,7 +13,7 @@ use super::artifact::ArtifactSource;
 use super::durable::{is_disk_full, replace};
 use super::files::Files;
 use super::journal::Journal;
-use super::slots::{FillError, Slots};
+use super::slots::{FillError, Room, Slots};
 
 /// Taken beforehand, so that a full disk never keeps an install from writing down how far it is or from going back.
 const RESERVE: &str = "reserve";
@@ -31,8 +31,8 @@ pub struct Place {
     pub product: Product,
     /// The present run of the machine.
     pub boot: Boot,
-    /// Least bytes that staging leaves free.
-    pub keep_free_bytes: u64,
+    /// How much its slots may take.
+    pub room: Room,
 }
 
 /// The files of one product, and where its bytes come from.
@@ -72,7 +72,7 @@ impl Failure {
     fn fill(operation: &Operation, error: &FillError) -> Self {
         match error {
             FillError::Slot { source, .. } if is_disk_full(source) => {}
-            FillError::Space { .. } => {}
+            FillError::Space { .. } | FillError::Quota { .. } => {}
             _ => return Self::broken(format!("cannot {operation}: {error}")),
         }
         Self { fault: Fault::DiskFull, ..Self::broken(format!("disk-full: cannot {operation}: {error}")) }
@@ -112,6 +112,13 @@ impl Disk {
         if let Err(error) = replace(&**files, folder, RESERVE, &[0; RESERVE_BYTES]) {
             tracing::debug!(path = %reserve.display(), %error, "no space is held in reserve");
         }
+    }
+
+    /// Whether the slots hold more than they may, as after the bound was lowered.
+    #[must_use]
+    pub fn holds_too_much(&self) -> bool {
+        let held = self.slots.held_bytes(Slot::A).saturating_add(self.slots.held_bytes(Slot::B));
+        held > self.place.room.slot_bytes
     }
 
     /// The slots.
@@ -181,7 +188,7 @@ impl Disk {
     fn fill(&self, operation: &Operation, slot: Slot, contents: &Contents) -> Result<(), Failure> {
         let source = self.open_artifact(&contents.sha256)?;
         let described = Described { contents: contents.clone(), state: SlotState::Staged };
-        let filled = self.slots.fill(slot, &described, source, self.place.keep_free_bytes);
+        let filled = self.slots.fill(slot, &described, source, self.place.room);
         filled.map_err(|error| Failure::fill(operation, &error))
     }
 

@@ -57,6 +57,20 @@ struct DeniedList {
     denied: Vec<Denied>,
 }
 
+/// How much the slots of one product may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Least bytes that staging leaves free on the file system.
+    pub keep_free_bytes: u64,
+    /// Most bytes in both slots together.
+    pub slot_bytes: u64,
+}
+
+impl Room {
+    /// No bound but the disk's own size.
+    pub const ENDLESS: Self = Self { keep_free_bytes: 0, slot_bytes: u64::MAX };
+}
+
 /// Why a slot was not filled.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError {
@@ -80,6 +94,16 @@ pub enum FillError {
         free: u64,
         /// Must stay free.
         keep_free: u64,
+    },
+    /// More than the slots of this product may hold.
+    #[error("{need} bytes are needed beside {held} in the other slot, and limits.slots allows {slot_bytes} in both")]
+    Quota {
+        /// Needed.
+        need: u64,
+        /// In the other slot.
+        held: u64,
+        /// Allowed in both.
+        slot_bytes: u64,
     },
     /// The copy is not what the manifest names.
     #[error("{0}")]
@@ -197,13 +221,13 @@ impl Slots {
     ///
     /// # Errors
     /// [`FillError`]; the slot then has no description.
-    pub fn fill(&self, slot: Slot, described: &Described, source: impl Read, keep_free_bytes: u64) -> Result<(), FillError> {
+    pub fn fill(&self, slot: Slot, described: &Described, source: impl Read, room: Room) -> Result<(), FillError> {
         let folder = self.slot_folder(slot);
         let cannot = |path: &Path| {
             let path = path.to_owned();
             move |source| FillError::Slot { path, source }
         };
-        self.preflight(described.contents.size_bytes, keep_free_bytes)?;
+        self.preflight(slot, described.contents.size_bytes, room)?;
         make_folder(&*self.files, &folder).map_err(cannot(&folder))?;
         let incoming = folder.join(INCOMING);
         remove_file(&*self.files, &incoming).map_err(cannot(&incoming))?;
@@ -220,13 +244,24 @@ impl Slots {
         self.describe(slot, described).map_err(cannot(&folder.join(DESCRIPTION)))
     }
 
-    fn preflight(&self, need: u64, keep_free: u64) -> Result<(), FillError> {
+    fn preflight(&self, slot: Slot, need: u64, room: Room) -> Result<(), FillError> {
+        let Room { keep_free_bytes: keep_free, slot_bytes } = room;
+        let held = self.held_bytes(slot.other());
+        if need.saturating_add(held) > slot_bytes {
+            return Err(FillError::Quota { need, held, slot_bytes });
+        }
         let free = self
             .files
             .free_bytes(&self.folder)
             .map_err(|source| FillError::Slot { path: self.folder.clone(), source })?
             .saturating_sub(keep_free);
         if free < need { Err(FillError::Space { need, free, keep_free }) } else { Ok(()) }
+    }
+
+    /// How many bytes a slot's binary has, as it is described.
+    #[must_use]
+    pub fn held_bytes(&self, slot: Slot) -> u64 {
+        self.described(slot).map_or(0, |described| described.contents.size_bytes)
     }
 
     /// Writes a slot's description.

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use groundswell_agent::config::{Activator, HealthCheck};
+use groundswell_agent::install::files::OnDisk;
+use groundswell_agent::install::journal::Journal;
+use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{Device, DeviceError, Settings};
+use groundswell_core::install::{Entry, Mark, Way};
 use groundswell_core::node::effect::Step;
 use groundswell_core::node::input::{Fault, Health, LocalPolicy, Report};
 use groundswell_core::record::status::HoldCode;
-use groundswell_core::text::Version;
+use groundswell_core::text::{Reason, Version};
 use tokio::sync::mpsc;
 
 use crate::workshop::{Workshop, claim, content, product};
@@ -108,6 +112,46 @@ async fn i1_what_failed_here_is_remembered_beyond_its_slot_until_it_turns_out_we
     let (bench, recovered) = workshop.device().await;
     assert_eq!(recovered.denied, []);
     bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_release_that_an_order_took_back_is_not_among_those_that_failed() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    let Report::Reverted { running, .. } = bench.abort(&two).await else { panic!("it must go back") };
+    assert_eq!(running.map(|running| running.release), Some(one.release));
+    bench.shutdown().await;
+    let (mut bench, recovered) = workshop.device().await;
+    assert_eq!((recovered.denied, recovered.staged), (Vec::new(), None));
+    // The next rollout may bring it again.
+    bench.install(&two).await;
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_way_back_that_was_cut_off_still_knows_whether_the_release_was_to_blame() {
+    for at_fault in [false, true] {
+        let workshop = Workshop::noting_starts();
+        let (mut bench, _) = workshop.device().await;
+        let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+        bench.install(&one).await;
+        bench.stage(&two).await;
+        bench.activate(&two).await;
+        bench.shutdown().await;
+        let folder = workshop.product_folder();
+        let mut journal = Journal::open(Arc::new(OnDisk), &folder).unwrap();
+        let transaction = journal.last().unwrap().transaction.clone();
+        let mark = Mark::Revert { reason: Reason::lossy("told before the power failed"), at_fault, way: Way::Start };
+        journal.note(&Entry { transaction, mark }).unwrap();
+        let (bench, recovered) = workshop.device().await;
+        assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release));
+        assert_eq!(recovered.denied.contains(&two.release), at_fault);
+        bench.shutdown().await;
+    }
 }
 
 #[tokio::test]
@@ -258,7 +302,7 @@ async fn b1_short_long_and_missing_artifacts_are_never_staged() {
 #[tokio::test]
 async fn b2_a_full_disk_is_said_and_staging_goes_on_when_space_returns() {
     let mut workshop = Workshop::noting_starts();
-    workshop.keep_free_bytes = u64::MAX / 2;
+    workshop.room.keep_free_bytes = u64::MAX / 2;
     let (mut bench, _) = workshop.device().await;
     let blocked = bench.until(|report| if let Report::Blocked(blocked) = report { Some(blocked) } else { None }).await;
     assert_eq!(blocked.iter().map(|hold| hold.code).collect::<Vec<_>>(), [HoldCode::DiskFull]);
@@ -268,9 +312,36 @@ async fn b2_a_full_disk_is_said_and_staging_goes_on_when_space_returns() {
     assert!(reason.starts_with("disk-full: "), "{reason}");
     assert!(!workshop.product_folder().join("slots/a").exists(), "what it took is given back");
     bench.shutdown().await;
-    workshop.keep_free_bytes = 0;
+    workshop.room.keep_free_bytes = 0;
     let (mut bench, _) = workshop.device().await;
     assert_eq!(bench.stage(&one).await, Report::Staged { release: one.release });
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn b2_the_slots_keep_to_their_quota_and_give_back_what_can_never_run_again() {
+    let mut workshop = Workshop::noting_starts();
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    let both = one.artifact.size + two.artifact.size;
+    workshop.room.slot_bytes = both - 1;
+    let (mut bench, _) = workshop.device().await;
+    bench.install(&one).await;
+    let Report::StageFailed { fault, reason, .. } = bench.stage(&two).await else { panic!("both are too much") };
+    assert_eq!(fault, Fault::DiskFull);
+    assert!(reason.contains("limits.slots"), "{reason}");
+    bench.shutdown().await;
+    workshop.room.slot_bytes = both;
+    let (mut bench, _) = workshop.device().await;
+    bench.install(&two).await;
+    assert!(workshop.product_folder().join("slots/a").exists(), "the old version stays while there is room");
+    bench.shutdown().await;
+    workshop.room.slot_bytes = both - 1;
+    let (bench, recovered) = workshop.device().await;
+    assert_eq!(recovered.running.map(|running| running.release), Some(two.release));
+    while workshop.product_folder().join("slots/a").exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(workshop.current_script().unwrap().contains("release 2\n"));
     bench.shutdown().await;
 }
 
@@ -298,7 +369,7 @@ async fn two_agents_do_not_share_a_folder() {
         product: product(),
         folder: workshop.product_folder(),
         config: workshop.config.clone(),
-        keep_free_bytes: 0,
+        room: Room::ENDLESS,
         boot: workshop.boot.clone(),
         block_interval: std::time::Duration::from_secs(1),
     };

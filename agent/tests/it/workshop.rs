@@ -14,6 +14,7 @@ use groundswell_agent::install::activate::Starter;
 use groundswell_agent::install::disk::{Disk, Place};
 use groundswell_agent::install::executor::Executor;
 use groundswell_agent::install::files::{Files, OnDisk};
+use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{ArtifactSource, Device, Settings};
 use groundswell_core::digest::{Digest, Hex32};
 use groundswell_core::documents::release::Artifact;
@@ -44,7 +45,7 @@ pub(crate) struct Workshop {
     /// Removes the folder at the end; none for a second workshop in the folder of another.
     _folder: Option<tempfile::TempDir>,
     pub(crate) config: ProductConfig,
-    pub(crate) keep_free_bytes: u64,
+    pub(crate) room: Room,
     /// The present run of the machine: another text is a machine that was restarted.
     pub(crate) boot: Boot,
 }
@@ -106,7 +107,7 @@ impl Workshop {
     }
 
     fn new(home: &Path, config: ProductConfig) -> Self {
-        Self { home: home.to_owned(), _folder: None, config, keep_free_bytes: 0, boot: Boot("first".to_owned()) }
+        Self { home: home.to_owned(), _folder: None, config, room: Room::ENDLESS, boot: Boot("first".to_owned()) }
     }
 
     /// The folder of everything here.
@@ -126,8 +127,8 @@ impl Workshop {
 
     /// The files of the product, over other calls.
     pub(crate) fn disk_on(&self, files: Arc<dyn Files>) -> Disk {
-        let (folder, boot, keep_free_bytes) = (self.product_folder(), self.boot.clone(), self.keep_free_bytes);
-        Disk::open(Place { files, folder, product: product(), boot, keep_free_bytes }, self.shelf()).unwrap()
+        let (folder, boot, room) = (self.product_folder(), self.boot.clone(), self.room);
+        Disk::open(Place { files, folder, product: product(), boot, room }, self.shelf()).unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -167,7 +168,7 @@ impl Workshop {
             product: product(),
             folder: self.product_folder(),
             config: self.config.clone(),
-            keep_free_bytes: self.keep_free_bytes,
+            room: self.room,
             boot: self.boot.clone(),
             block_interval: Duration::from_millis(20),
         };
@@ -289,8 +290,17 @@ impl Bench {
     }
 
     pub(crate) async fn revert(&mut self, install: &Install) -> Report {
-        let reason = Reason::lossy("unhealthy");
-        self.device.step(Step::Revert { release: install.release, reason }).unwrap();
+        self.leave(install, "unhealthy", true).await
+    }
+
+    /// An abort with rollback: the release is not to blame.
+    pub(crate) async fn abort(&mut self, install: &Install) -> Report {
+        self.leave(install, "aborted with rollback", false).await
+    }
+
+    async fn leave(&mut self, install: &Install, reason: &str, at_fault: bool) -> Report {
+        let reason = Reason::lossy(reason);
+        self.device.step(Step::Revert { release: install.release, reason, at_fault }).unwrap();
         self.until(|report| matches!(report, Report::Reverted { .. } | Report::Confirmed { .. }).then_some(report)).await
     }
 
