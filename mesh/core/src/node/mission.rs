@@ -1,17 +1,16 @@
 //! What the mesh orders for one product on this node: which rollout counts, and what keeps it from claiming.
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::Node;
-use super::effect::Install;
 use super::following::{Following, wave_of};
 use super::hold::Hold;
 use super::life::{Life, Mission};
+use super::warrant::{documents_allow, install, unsupported};
 use crate::documents::certificate::Certificate;
 use crate::documents::release::Release;
-use crate::documents::rollout::{Mode, Rollout, State};
+use crate::documents::rollout::{Rollout, State};
 use crate::record::status::RolloutSeen;
 use crate::rollout::applies::{Applies, Facts, Skip, applies};
 use crate::rollout::counts::{Candidate, Counting, supersedes, which};
@@ -76,7 +75,7 @@ impl Node {
         let state = in_force.state();
         Mission {
             seen: RolloutSeen { id: rollout.id.clone(), generation: rollout.generation.get(), digest: in_force.digest },
-            install: release.and_then(|release| self.install(rollout, release)),
+            install: release.and_then(|release| install(rollout, release, &self.config.platform)),
             release: rollout.release.digest,
             skip: release.and_then(|release| self.skip(rollout, release, life)),
             aborted: (state == State::Aborted).then_some(rollout.rollback),
@@ -88,12 +87,6 @@ impl Node {
             confirm_after_ms: rollout.confirm_after_seconds.saturating_mul(1_000),
             upgrade_timeout_ms: rollout.upgrade_timeout_seconds.saturating_mul(1_000),
         }
-    }
-
-    fn install(&self, rollout: &Rollout, release: &Release) -> Option<Install> {
-        let artifact = release.binary(&self.config.platform)?.clone();
-        let digest = rollout.release.digest;
-        Some(Install { release: digest, version: release.version.clone(), sequence: release.sequence, artifact })
     }
 
     fn skip(&self, rollout: &Rollout, release: &Release, life: &Life) -> Option<Skip> {
@@ -121,44 +114,10 @@ impl Node {
         wave: Option<u32>,
         conflict: bool,
     ) -> Result<(), Hold> {
-        let rollout = &in_force.rollout;
         if self.ledger.is_convicted(&self.me) || self.own.is_cloned() {
             return Err(Hold::Convicted);
         }
-        match in_force.state() {
-            State::Aborted => return Err(Hold::Aborted(rollout.reason.to_string())),
-            State::Paused if in_force.conflicted => return Err(Hold::Conflict("rollout generation")),
-            State::Paused => return Err(Hold::Paused(rollout.reason.to_string())),
-            State::Running if conflict => return Err(Hold::Conflict("release sequence by two rollouts")),
-            State::Running => {}
-        }
-        if self.shelf.fleet_conflicted() {
-            return Err(Hold::Conflict("fleet version"));
-        }
-        let time = self.shelf.time(now.wall);
-        let fleet = self.shelf.fleet().map(|fleet| fleet.expires_at);
-        let release = self.shelf.release(&rollout.release.digest);
-        let ends =
-            [("fleet document", fleet), ("rollout", Some(rollout.expires_at)), ("release", release.map(|it| it.expires_at))];
-        for (what, end) in ends {
-            if let Some(end) = end.filter(|end| *end <= time) {
-                return Err(Hold::Expired(what, end));
-            }
-        }
-        if release.is_none() {
-            return Err(Hold::ReleaseMissing);
-        }
-        if let Some(hold) = self.forbidden(rollout, life) {
-            return Err(hold);
-        }
-        if self.shelf.release_conflicted(&rollout.release.digest) {
-            return Err(Hold::Conflict("release"));
-        }
-        for digest in [&in_force.digest, &rollout.release.digest] {
-            if let Err(rejection) = self.shelf.locally_trusted(digest) {
-                return Err(Hold::LocalTrust(rejection.to_string()));
-            }
-        }
+        documents_allow(&self.shelf, in_force, life.kept.running.as_ref(), conflict, now.wall)?;
         let (Some(progress), Some(wave)) = (&following.progress, wave) else { return Err(Hold::RosterMissing) };
         if let Some(hold) = self.beyond_limits(progress) {
             return Err(hold);
@@ -184,17 +143,6 @@ impl Node {
         Hold::WaveShut { mine, waits_for, who, open, members }
     }
 
-    /// What other releases say of this upgrade: a newer one blocks its target, or what runs is a dead end (capability B16).
-    fn forbidden(&self, rollout: &Rollout, life: &Life) -> Option<Hold> {
-        let product = |release: &&Release| release.product == rollout.release.product;
-        let mut blocks = self.shelf.releases().map(|(_, release)| release).filter(product).flat_map(|release| &release.blocks);
-        if let Some(block) = blocks.find(|block| block.digest == rollout.release.digest) {
-            return Some(Hold::Blocked(block.reason.to_string()));
-        }
-        let runs = life.kept.running.as_ref().and_then(|running| self.shelf.release(&running.release));
-        runs.and_then(|release| release.dead_end.as_ref()).map(|why| Hold::DeadEnd(why.to_string()))
-    }
-
     /// Windows in the policy of this node's pool are held, as those of a rollout are.
     fn pool_windows(&self, rollout: &Rollout) -> Option<&'static str> {
         let roster = self.shelf.roster(&rollout.roster.digest)?;
@@ -205,18 +153,5 @@ impl Node {
     /// Whether a newer rollout took over all nodes of `rollout`.
     pub(super) fn is_over(&self, rollout: &Rollout) -> bool {
         self.shelf.rollouts().any(|other| supersedes(&other.rollout, rollout))
-    }
-}
-
-/// What a rollout may ask for that this version does not carry out yet: held, never half done.
-fn unsupported(rollout: &Rollout) -> Option<&'static str> {
-    if rollout.mode == Mode::Rehearse {
-        Some("rehearsals")
-    } else if !rollout.windows.is_empty() {
-        Some("maintenance windows in rollouts")
-    } else if rollout.promotion.is_some() {
-        Some("promotion between environments")
-    } else {
-        None
     }
 }

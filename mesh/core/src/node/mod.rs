@@ -29,6 +29,7 @@ mod show;
 mod sight;
 mod turn;
 pub mod view;
+pub mod warrant;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

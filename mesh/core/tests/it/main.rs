@@ -19,3 +19,4 @@ mod trust_fleet;
 mod trust_releases;
 mod trust_rollouts;
 mod trust_rosters;
+mod warrant;

@@ -138,6 +138,18 @@ impl Shelf {
         old
     }
 
+    /// The same for a shelf that has no part in leases, and so needs no chain: what is superseded and neither a rollout in
+    /// force nor the fleet document names leaves. Returns what left.
+    pub fn drop_rosters_but_for_rollouts(&mut self) -> Vec<Digest> {
+        let superseded: BTreeSet<u64> = self.rosters.keys().rev().skip(1).copied().collect();
+        let old = self.rosters().filter(|(_, roster)| superseded.contains(&roster.version)).map(|(digest, _)| digest);
+        let old: Vec<Digest> = old.filter(|digest| !self.needs_roster(digest)).collect();
+        for digest in &old {
+            self.forget(digest);
+        }
+        old
+    }
+
     /// Rosters that a rollout in force or the fleet document names and that are not here.
     #[must_use]
     pub fn wanted_rosters(&self) -> Vec<RosterRef> {
