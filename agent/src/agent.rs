@@ -18,7 +18,7 @@ use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
 use groundswell_core::node::{Node, NodeConfig, OpenError};
 use groundswell_core::node_id::NodeId;
-use groundswell_core::text::Platform;
+use groundswell_core::text::{Platform, Product};
 use groundswell_core::trust::local::{LocalTrust, Raise};
 use groundswell_net::blobs::{BlobSource, Server};
 use groundswell_net::{Network, StartError};
@@ -32,6 +32,7 @@ use crate::config::{Config, TrustRaise, TrustRaises};
 use crate::driver::{Driver, DriverError, Parts, Sources};
 use crate::events::EventLog;
 use crate::handle::Handle;
+use crate::helper::papers::papers;
 use crate::identity::{self, IdentityError};
 use crate::install::{ArtifactSource, DeviceError, Devices};
 use crate::observer::files::ReleaseFiles;
@@ -168,7 +169,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     };
     let (network, heard) = Network::start(mesh, secret, Arc::<Door>::clone(&door)).await?;
     let (reports, reported) = mpsc::channel(REPORTS);
-    let artifacts: Arc<dyn ArtifactSource> = Arc::new(Artifacts(blobs.clone()));
+    let artifacts: Arc<dyn ArtifactSource> = Arc::new(Artifacts { blobs: blobs.clone(), node: node.clone() });
     let devices = Devices::start(&config, &artifacts, &reports)?;
     drop(reports);
 
@@ -265,7 +266,7 @@ fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError
     Ok(effects)
 }
 
-fn local_trust(raises: &TrustRaises) -> LocalTrust {
+pub(crate) fn local_trust(raises: &TrustRaises) -> LocalTrust {
     let raise = |raise: &TrustRaise| Raise { threshold: raise.threshold, pins: raise.pins.clone() };
     LocalTrust {
         root: raise(&raises.root),
@@ -287,15 +288,23 @@ pub fn platform() -> Platform {
 }
 
 /// Staged bytes come from the blob store; the device checks size and digest of what it copies.
-struct Artifacts(BlobStore);
+struct Artifacts {
+    blobs: BlobStore,
+    node: SharedNode,
+}
 
 impl ArtifactSource for Artifacts {
     fn open(&self, sha256: &Digest) -> io::Result<File> {
-        self.0.open_blob(sha256).map_err(|error| match error {
+        self.blobs.open_blob(sha256).map_err(|error| match error {
             blobs::LookupError::NotHere(_) | blobs::LookupError::Damaged(_) => {
                 io::Error::new(io::ErrorKind::NotFound, error.to_string())
             }
             blobs::LookupError::Io(_, source) => source,
         })
+    }
+
+    fn papers(&self, product: &Product) -> Vec<Vec<u8>> {
+        let node = self.node.lock();
+        papers(node.shelf(), &node.id(), product)
     }
 }

@@ -1,7 +1,8 @@
 //! The agent of Groundswell: drives the core with real disks, processes and peers.
 //!
 //! Read [`agent`] for how the parts are wired, [`driver`] for the one loop, [`store`] for what survives a power cut,
-//! [`config`] for what an administrator says, [`install`] for slots, journal and health, [`api`] for the local surface.
+//! [`config`] for what an administrator says, [`install`] for slots, journal and health, [`api`] for the local surface,
+//! [`helper`] for the process with rights beside an agent without.
 //! Decisions are the core's: nothing here judges a document, a record or a gate.
 
 mod admission;
@@ -15,6 +16,7 @@ pub mod effects;
 pub mod events;
 pub mod handle;
 pub mod health;
+pub mod helper;
 pub mod identity;
 pub mod install;
 pub mod observer;

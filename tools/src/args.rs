@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, fleet, node, online, release, rollout};
+use crate::commands::{agent, fleet, helper, node, online, release, rollout};
 
 /// Rolls signed releases out over a fleet without a control plane.
 ///
@@ -46,4 +46,6 @@ pub(crate) enum Command {
     Events(online::events::EventsArgs),
     /// Run this machine's agent.
     Agent(agent::AgentArgs),
+    /// Run the process with rights beside an agent that has none: it alone writes slots and starts versions.
+    Helper(helper::HelperArgs),
 }

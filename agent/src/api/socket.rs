@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Somebody answers there.
-    #[error("an agent is running already at {}: stop it, or give this one a socket of its own", .0.display())]
+    #[error("somebody answers already at {}: stop that agent or helper, or give this one a socket of its own", .0.display())]
     Running(PathBuf),
     /// Something that is not a socket lies there.
     #[error("{} is in the way and is not a socket: move it away, or name another socket", .0.display())]
@@ -35,7 +35,7 @@ pub struct Socket {
 }
 
 #[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl Drop for SocketFile {
 }
 
 impl Socket {
-    pub(super) fn bind(path: &Path) -> Result<Self, SocketError> {
+    pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
         use std::os::unix::fs::FileTypeExt as _;
         let fail = |source| SocketError::Io { path: path.to_path_buf(), source };
         match std::fs::symlink_metadata(path) {
@@ -65,7 +65,7 @@ impl Socket {
         Ok(Self { listener, file: SocketFile(path.to_path_buf()) })
     }
 
-    pub(super) fn into_parts(self) -> (UnixListener, SocketFile) {
+    pub(crate) fn into_parts(self) -> (UnixListener, SocketFile) {
         (self.listener, self.file)
     }
 }

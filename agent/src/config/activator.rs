@@ -20,6 +20,15 @@ pub enum Activator {
     Systemd(SystemdActivator),
     /// Tells a running process by a signal.
     Signal(SignalActivator),
+    /// Leaves slots and starts to `swell helper`, which has the rights for it.
+    Helper(HelperActivator),
+}
+
+/// `type = "helper"`: what starts a version stands in the helper's own file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HelperActivator {
+    /// The helper's unix socket.
+    pub socket: PathBuf,
 }
 
 /// `type = "command"`. Arguments may contain `{slot}`, `{binary}`, `{version}`, `{product}`.
@@ -156,6 +165,7 @@ pub(super) struct ActivatorFile {
     systemctl: Option<String>,
     pid_file: Option<PathBuf>,
     signal: Option<TellSignal>,
+    socket: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -165,6 +175,7 @@ enum ActivatorType {
     Supervise,
     Systemd,
     Signal,
+    Helper,
 }
 
 #[derive(Deserialize)]
@@ -187,6 +198,8 @@ impl Default for RestartFile {
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 const REBOOT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Where the documented helper listens.
+const HELPER_SOCKET: &str = "/run/groundswell-helper/helper.sock";
 
 impl ActivatorFile {
     /// Whether the agent keeps the process running itself.
@@ -253,13 +266,16 @@ impl ActivatorFile {
                 pid_file: folder.join(self.pid_file.ok_or(("activator.pid-file", "is missing".to_owned()))?),
                 signal: self.signal.unwrap_or(TellSignal::Hup),
             })),
+            ActivatorType::Helper => Ok(Activator::Helper(HelperActivator {
+                socket: folder.join(self.socket.unwrap_or_else(|| PathBuf::from(HELPER_SOCKET))),
+            })),
         }
     }
 
     /// A key that the type does not read would be believed to work.
     fn refuse_foreign_keys(&self) -> Result<(), Wrong> {
-        use ActivatorType::{Command, Signal, Supervise, Systemd};
-        let keys: [(&'static str, bool, &[ActivatorType], &str); 14] = [
+        use ActivatorType::{Command, Helper, Signal, Supervise, Systemd};
+        let keys: [(&'static str, bool, &[ActivatorType], &str); 15] = [
             ("activator.run", self.run.is_some(), &[Command, Supervise], "\"command\" or \"supervise\""),
             ("activator.back", self.back.is_some(), &[Command], "\"command\""),
             ("activator.stop", self.stop.is_some(), &[Command], "\"command\""),
@@ -279,6 +295,7 @@ impl ActivatorFile {
             ),
             ("activator.pid-file", self.pid_file.is_some(), &[Signal], "\"signal\""),
             ("activator.signal", self.signal.is_some(), &[Signal], "\"signal\""),
+            ("activator.socket", self.socket.is_some(), &[Helper], "\"helper\""),
         ];
         match keys.into_iter().find(|(_, given, types, _)| *given && !types.contains(&self.r#type)) {
             Some((key, _, _, types)) => Err((key, format!("belongs to type = {types}"))),

@@ -15,6 +15,14 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
+    /// The helper's file cannot be read.
+    #[error("cannot read the configuration {}: create it from the output of `swell helper --print-config`", path.display())]
+    ReadHelper {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A key that no part of the agent knows.
     #[error("{}:{line}: unknown key `{key}`{}", path.display(), hint(nearest.as_deref()))]
     UnknownKey {

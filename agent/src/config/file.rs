@@ -15,7 +15,7 @@ use super::trust::TrustRaises;
 use super::{Config, DiskLimits, LogFormat};
 
 /// A slot holds the binary under the product's name, and this file. All else of ours in it begins with a dot.
-const RESERVED: &str = "slot.json";
+pub(super) const RESERVED: &str = "slot.json";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -47,9 +47,9 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct LogFile {
-    format: LogFormat,
-    filter: String,
+pub(super) struct LogFile {
+    pub(super) format: LogFormat,
+    pub(super) filter: String,
 }
 
 #[derive(Deserialize)]

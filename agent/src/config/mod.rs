@@ -9,6 +9,7 @@ mod activator;
 mod error;
 mod file;
 mod health;
+mod helper;
 mod hooks;
 mod period;
 mod product;
@@ -21,10 +22,12 @@ use groundswell_core::digest::Digest;
 use groundswell_core::text::Product;
 
 pub use activator::{
-    Activator, CommandActivator, Reboot, RestartPolicy, SignalActivator, Supervise, SystemdActivator, TellSignal, UnitAction,
+    Activator, CommandActivator, HelperActivator, Reboot, RestartPolicy, SignalActivator, Supervise, SystemdActivator,
+    TellSignal, UnitAction,
 };
 pub use error::ConfigError;
 pub use health::{HealthCheck, HealthConfig, HttpTarget, TcpTarget, UnitTarget};
+pub use helper::{HelperConfig, HelperProduct};
 pub use hooks::HooksConfig;
 pub use product::ProductConfig;
 pub use trust::{TrustRaise, TrustRaises};

@@ -33,9 +33,14 @@ impl ProductConfig {
     /// What the install machine needs to know of it.
     #[must_use]
     pub fn manner(&self) -> Manner {
-        let restarts_machine = matches!(&self.activator, Activator::Command(CommandActivator { reboot: Some(_), .. }));
-        Manner { trial_starts: self.trial_starts, restarts_machine }
+        manner(&self.activator, self.trial_starts)
     }
+}
+
+/// What the install machine needs to know of a product that is started so.
+pub(super) fn manner(activator: &Activator, trial_starts: u32) -> Manner {
+    let restarts_machine = matches!(activator, Activator::Command(CommandActivator { reboot: Some(_), .. }));
+    Manner { trial_starts, restarts_machine }
 }
 
 #[derive(Deserialize)]
@@ -50,12 +55,19 @@ pub(super) struct ProductFile {
     version_lock: Option<Version>,
     #[serde(default)]
     observe_only: bool,
-    #[serde(default = "trial_starts")]
-    trial_starts: u32,
+    trial_starts: Option<u32>,
 }
 
-fn trial_starts() -> u32 {
+/// The default.
+pub(super) fn trial_starts() -> u32 {
     3
+}
+
+pub(super) fn trial_starts_in_range(trial_starts: u32) -> Result<(), Wrong> {
+    match trial_starts {
+        1..=16 => Ok(()),
+        _ => Err(("trial-starts", "must lie between 1 and 16".to_owned())),
+    }
 }
 
 /// The key below the product, and what is wrong with it.
@@ -75,17 +87,26 @@ impl ProductFile {
             }
             (None, _) => return Err(("health", "is missing: the agent must know whether a version works".to_owned())),
         };
-        if !(1..=16).contains(&self.trial_starts) {
-            return Err(("trial-starts", "must lie between 1 and 16".to_owned()));
+        let hooks = self.hooks.check()?;
+        if matches!(activator, Activator::Helper(_)) {
+            let told = "belongs into the helper's own file: there the product is installed".to_owned();
+            if !hooks.commands.is_empty() {
+                return Err(("hooks", told));
+            }
+            if self.trial_starts.is_some() {
+                return Err(("trial-starts", told));
+            }
         }
+        let trial_starts = self.trial_starts.unwrap_or_else(trial_starts);
+        trial_starts_in_range(trial_starts)?;
         Ok(ProductConfig {
             activator,
             health,
-            hooks: self.hooks.check()?,
+            hooks,
             inhibit: self.inhibit.into_iter().map(|file| folder.join(file)).collect(),
             version_lock: self.version_lock,
             observe_only: self.observe_only,
-            trial_starts: self.trial_starts,
+            trial_starts,
         })
     }
 }

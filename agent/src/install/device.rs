@@ -3,6 +3,7 @@
 //! It decides nothing. One step at a time per product (case I4); health and local blocks go on while a step runs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +13,22 @@ use std::time::Duration;
 
 use groundswell_core::install::Boot;
 use groundswell_core::node::effect::Step;
-use groundswell_core::node::input::{LocalPolicy, Report};
+use groundswell_core::node::input::{LocalPolicy, Recovered, Report};
 use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Product;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::activate::Starter;
+use super::activate::{Launch, Starter};
 use super::artifact::ArtifactSource;
 use super::blocks;
 use super::disk::{Disk, Place};
 use super::executor::{Executor, Outcome};
 use super::files::OnDisk;
+use super::remote::{Remote, Shown};
 use super::slots::Room;
-use crate::config::{Activator, Config, ProductConfig};
+use crate::config::{Activator, Config, HelperActivator, ProductConfig};
 use crate::health::{Changed, Monitor, Target};
 
 /// Steps that may wait: the core asks for one at a time, and for a revert while one runs.
@@ -41,7 +43,7 @@ const BLOCK_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// The product.
     pub product: Product,
-    /// Its folder: slots, journal, logs.
+    /// Its folder: slots, journal, logs. Where a helper installs it: the agent's own data folder, for its free space.
     pub folder: PathBuf,
     /// How it is installed and judged.
     pub config: ProductConfig,
@@ -57,10 +59,12 @@ impl Settings {
     /// The settings of a product of `config`; `None` when it is not configured.
     #[must_use]
     pub fn from_config(config: &Config, product: &Product) -> Option<Self> {
+        let how = config.products.get(product)?.clone();
+        let helper = matches!(how.activator, Activator::Helper(_));
         Some(Self {
             product: product.clone(),
-            folder: config.product_dir(product),
-            config: config.products.get(product)?.clone(),
+            folder: if helper { config.data_dir.clone() } else { config.product_dir(product) },
+            config: how,
             room: Room { keep_free_bytes: config.limits.keep_free_bytes, slot_bytes: config.limits.slot_bytes },
             boot: this_boot(),
             block_interval: BLOCK_INTERVAL,
@@ -106,11 +110,18 @@ pub enum StepRefused {
 }
 
 /// One product's device: a running task.
-#[derive(Debug)]
 pub struct Device {
     steps: mpsc::Sender<Step>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
+    /// Where a helper installs the product: what it is shown.
+    helper: Option<(Product, Arc<dyn ArtifactSource>, Arc<Shown>)>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("task", &self.task).finish_non_exhaustive()
+    }
 }
 
 impl Device {
@@ -124,6 +135,9 @@ impl Device {
         artifacts: Arc<dyn ArtifactSource>,
         reports: mpsc::Sender<(Product, Report)>,
     ) -> Result<Self, DeviceError> {
+        if let Activator::Helper(HelperActivator { socket }) = settings.config.activator.clone() {
+            return Ok(Self::beside_helper(settings, socket, artifacts, reports));
+        }
         let Settings { product, folder, room, boot, .. } = settings.clone();
         let refused = |source| DeviceError::Folder { product: product.clone(), folder: folder.clone(), source };
         let place = Place { files: Arc::new(OnDisk), folder: folder.clone(), product: product.clone(), boot, room };
@@ -132,8 +146,24 @@ impl Device {
         let lock = lock.ok_or_else(|| DeviceError::InUse { product: product.clone(), folder: folder.clone() })?;
         let (steps, receiver) = mpsc::channel(STEPS);
         let (stop, stopping) = watch::channel(false);
-        let task = Task { settings, disk: Arc::new(disk), reports, stopping, _lock: lock };
-        Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)) })
+        let place = Ground::Own { disk: Arc::new(disk), _lock: lock };
+        let task = Task { settings, place, reports, stopping };
+        Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: None })
+    }
+
+    fn beside_helper(
+        settings: Settings,
+        socket: PathBuf,
+        source: Arc<dyn ArtifactSource>,
+        reports: mpsc::Sender<(Product, Report)>,
+    ) -> Self {
+        let (steps, receiver) = mpsc::channel(STEPS);
+        let (stop, stopping) = watch::channel(false);
+        let shown = Arc::new(Shown::default());
+        let product = settings.product.clone();
+        let place = Ground::Helper { socket, source: Arc::clone(&source), shown: Arc::clone(&shown) };
+        let task = Task { settings, place, reports, stopping };
+        Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: Some((product, source, shown)) }
     }
 
     /// Hands over a step; never waits. Steps run one after the other, in order.
@@ -142,6 +172,9 @@ impl Device {
     /// # Errors
     /// When the device is busy or has stopped.
     pub fn step(&self, step: Step) -> Result<(), StepRefused> {
+        if let (Some((product, source, shown)), Step::Activate { .. }) = (&self.helper, &step) {
+            shown.take_down(&**source, product);
+        }
         self.steps.try_send(step).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StepRefused::Busy,
             mpsc::error::TrySendError::Closed(_) => StepRefused::Stopped,
@@ -202,7 +235,7 @@ impl Devices {
 }
 
 /// Keeps other agents away from a folder.
-struct Lock(File);
+pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     /// Closing the file is not enough: a child of another thread, between its fork and its exec, still has it.
@@ -214,7 +247,7 @@ impl Drop for Lock {
 }
 
 /// Locks a product's folder for this process; `None` when another holds it.
-fn lock(folder: &Path) -> io::Result<Option<Lock>> {
+pub(crate) fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock(file))),
@@ -225,21 +258,74 @@ fn lock(folder: &Path) -> io::Result<Option<Lock>> {
 
 struct Task {
     settings: Settings,
-    disk: Arc<Disk>,
+    place: Ground,
     reports: mpsc::Sender<(Product, Report)>,
     stopping: watch::Receiver<bool>,
-    _lock: Lock,
 }
 
-/// The executor is with the step that runs, or at rest.
+/// Whose slots they are.
+enum Ground {
+    /// This agent's.
+    Own { disk: Arc<Disk>, _lock: Lock },
+    /// A helper's.
+    Helper { socket: PathBuf, source: Arc<dyn ArtifactSource>, shown: Arc<Shown> },
+}
+
+/// Who carries steps out: this agent, or a helper that it asks.
+enum Installer {
+    Own(Box<Executor>),
+    Helper(Box<Remote>),
+}
+
+impl Installer {
+    async fn recover(&mut self) -> Option<Recovered> {
+        match self {
+            Self::Own(executor) => executor.recover().await,
+            Self::Helper(remote) => remote.recover().await,
+        }
+    }
+
+    async fn execute(&mut self, step: &Step) -> Outcome {
+        match self {
+            Self::Own(executor) => executor.execute(step).await,
+            Self::Helper(remote) => remote.execute(step).await,
+        }
+    }
+
+    /// What runs, and the number of its start.
+    fn running(&self) -> (u64, Option<Launch>) {
+        match self {
+            Self::Own(executor) => executor.running(),
+            Self::Helper(remote) => remote.running(),
+        }
+    }
+
+    /// Gives space back where there is too little; a helper looks after its own.
+    async fn reclaim(&mut self) -> bool {
+        match self {
+            Self::Own(executor) => executor.reclaim().await,
+            Self::Helper(_) => false,
+        }
+    }
+
+    async fn shutdown(self) {
+        match self {
+            Self::Own(executor) => executor.shutdown().await,
+            // What it has begun it finishes without us.
+            Self::Helper(_) => {}
+        }
+    }
+}
+
+/// The installer is with the step that runs, or at rest.
 enum Work {
-    Rest(Box<Executor>),
+    Rest(Box<Installer>),
     Running(Pin<Box<dyn Future<Output = Box<Finished>> + Send>>),
 }
 
 /// A step that was executed.
 struct Finished {
-    executor: Box<Executor>,
+    executor: Box<Installer>,
     step: Step,
     outcome: Outcome,
 }
@@ -254,12 +340,22 @@ enum Happened {
 
 impl Task {
     async fn live(self, mut steps: mpsc::Receiver<Step>) {
-        let Settings { folder, config, block_interval, .. } = &self.settings;
-        let starter = Starter::open(&config.activator, folder).await;
+        let Settings { product, folder, config, block_interval, .. } = &self.settings;
         let (changes, mut changed) = mpsc::channel(CHANGES);
-        let monitor = Monitor::start(config.health.clone(), stable_after(&config.activator), starter.process(), changes);
         let stopping = self.stopping.clone();
-        let mut executor = Executor::new(Arc::clone(&self.disk), starter, config, stopping);
+        let (mut executor, process) = match &self.place {
+            Ground::Own { disk, .. } => {
+                let starter = Starter::open(&config.activator, folder).await;
+                let process = starter.process();
+                let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping);
+                (Installer::Own(Box::new(executor)), process)
+            }
+            Ground::Helper { socket, source, shown } => {
+                let (source, shown) = (Arc::clone(source), Arc::clone(shown));
+                (Installer::Helper(Box::new(Remote::new(product.clone(), socket.clone(), source, shown, stopping))), None)
+            }
+        };
+        let monitor = Monitor::start(config.health.clone(), stable_after(&config.activator), process, changes);
         let Some(recovered) = executor.recover().await else {
             monitor.shutdown().await;
             return executor.shutdown().await;
@@ -356,14 +452,16 @@ impl Task {
 
     /// Where the reserve was used up and there is space again.
     async fn hold_reserve(&self) {
-        let disk = Arc::clone(&self.disk);
+        let Ground::Own { disk, .. } = &self.place else { return };
+        let disk = Arc::clone(disk);
         if let Err(error) = spawn_blocking(move || disk.make_reserve()).await {
             std::panic::resume_unwind(error.into_panic());
         }
     }
 
     async fn holds_too_much(&self) -> bool {
-        let disk = Arc::clone(&self.disk);
+        let Ground::Own { disk, .. } = &self.place else { return false };
+        let disk = Arc::clone(disk);
         let looked = spawn_blocking(move || disk.holds_too_much()).await;
         looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
@@ -371,12 +469,18 @@ impl Task {
     async fn blocks(&self) -> Vec<HoldNotice> {
         let Settings { folder, config, room, .. } = self.settings.clone();
         let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, room.keep_free_bytes)).await;
-        looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        let mut blocks = looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        if let Ground::Helper { shown, .. } = &self.place
+            && shown.is_silent()
+        {
+            blocks.push(HoldNotice { code: HoldCode::DeviceFault, until: None });
+        }
+        blocks
     }
 }
 
 /// Names the present run of the machine; empty where the kernel does not say, and then all runs look like one.
-fn this_boot() -> Boot {
+pub(crate) fn this_boot() -> Boot {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Boot(text.trim().to_owned())
 }
@@ -406,7 +510,7 @@ fn disturbs(step: &Step) -> bool {
 fn stable_after(activator: &Activator) -> Duration {
     match activator {
         Activator::Supervise(supervise) => supervise.restart.stable_after,
-        Activator::Command(_) | Activator::Systemd(_) | Activator::Signal(_) => Duration::ZERO,
+        Activator::Command(_) | Activator::Systemd(_) | Activator::Signal(_) | Activator::Helper(_) => Duration::ZERO,
     }
 }
 

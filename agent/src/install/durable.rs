@@ -8,7 +8,7 @@ use std::path::Path;
 use super::files::{Files, Kind};
 
 /// Makes `folder` and its missing parents, durably.
-pub(super) fn make_folder(files: &dyn Files, folder: &Path) -> io::Result<()> {
+pub(crate) fn make_folder(files: &dyn Files, folder: &Path) -> io::Result<()> {
     let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
     match files.kind(folder)? {
         Some(Kind::Folder | Kind::Other) => match files.sync_folder(parent) {
@@ -26,7 +26,7 @@ pub(super) fn make_folder(files: &dyn Files, folder: &Path) -> io::Result<()> {
 }
 
 /// Replaces the content of `name` in `folder`: at every instant it has the old content or the new.
-pub(super) fn replace(files: &dyn Files, folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(files: &dyn Files, folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let aside = folder.join(format!(".{name}.new"));
     let written = write_new(files, &aside, content).and_then(|()| files.rename(&aside, &folder.join(name)));
     if let Err(error) = written {
@@ -45,7 +45,7 @@ fn write_new(files: &dyn Files, path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Removes a file; one that is not there is removed already.
-pub(super) fn remove_file(files: &dyn Files, path: &Path) -> io::Result<()> {
+pub(crate) fn remove_file(files: &dyn Files, path: &Path) -> io::Result<()> {
     match files.remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

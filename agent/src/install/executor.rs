@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
-use crate::config::{HooksConfig, ProductConfig};
+use crate::config::HooksConfig;
 
 /// How often the old version's start is tried in one revert before it is reported and left to its health check.
 const REVERT_STARTS: u32 = 3;
@@ -75,13 +75,13 @@ enum WayBack {
 impl Executor {
     /// An executor over open files; `recover` comes first. It stops between operations once `stopping` is true.
     #[must_use]
-    pub fn new(disk: Arc<Disk>, starter: Starter, config: &ProductConfig, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(disk: Arc<Disk>, starter: Starter, hooks: HooksConfig, manner: Manner, stopping: watch::Receiver<bool>) -> Self {
         Self {
             product: disk.slots().product().clone(),
             disk,
             starter,
-            hooks: config.hooks.clone(),
-            manner: config.manner(),
+            hooks,
+            manner,
             stopping,
             launch: None,
             starts: 0,
@@ -166,7 +166,7 @@ impl Executor {
     }
 
     /// The release in the idle slot, if its file still has the signed digest.
-    async fn checked_staged(&self) -> Option<Digest> {
+    pub async fn checked_staged(&self) -> Option<Digest> {
         let found = self.found().await;
         let contents = found.staged()?.clone();
         let release = contents.release;

@@ -3,17 +3,18 @@
 //! The core decides and asks by [`groundswell_core::node::effect::Step`]; the device executes and reports facts. Which
 //! operations that takes, in which order, is decided in [`groundswell_core::install`]; [`executor`] carries them out.
 //! [`slots`] and [`journal`] are the files, over the few calls of [`files`]; [`activate`] starts versions, [`device`] is
-//! the task that ties them together.
+//! the task that ties them together. Where the agent has no rights, [`remote`] asks `swell helper` for all of it.
 
 pub mod activate;
 pub mod artifact;
 pub mod blocks;
 pub mod device;
 pub mod disk;
-mod durable;
+pub(crate) mod durable;
 pub mod executor;
 pub mod files;
 pub mod journal;
+pub mod remote;
 pub mod slots;
 
 pub use artifact::ArtifactSource;

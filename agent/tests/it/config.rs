@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, LogFormat, TellSignal, UnitAction};
+use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, HelperConfig, LogFormat, TellSignal, UnitAction};
 use groundswell_core::install::Hook;
 use groundswell_core::text::Product;
 
@@ -178,4 +178,41 @@ fn a_key_that_the_type_does_not_read_is_an_error() {
         refusal(&format!("{}[product.bcd]\n{supervise}\nhooks = {{ before-start = [] }}\n", least()))
             .contains("unknown key `before-start`")
     );
+}
+
+#[test]
+fn a_product_that_a_helper_installs_says_so_and_leaves_the_rest_to_it() {
+    let health = "health = { type = \"command\", run = [\"true\"] }";
+    let socket = |product: groundswell_agent::config::ProductConfig| match product.activator {
+        Activator::Helper(helper) => helper.socket,
+        other => panic!("{other:?}"),
+    };
+    let read = product(&format!("activator = {{ type = \"helper\" }}\n{health}")).unwrap();
+    assert_eq!(socket(read), Path::new("/run/groundswell-helper/helper.sock"));
+    let read = product(&format!("activator = {{ type = \"helper\", socket = \"h.sock\" }}\n{health}")).unwrap();
+    assert_eq!(socket(read), Path::new("/etc/groundswell/h.sock"));
+    let helper = "activator = { type = \"helper\" }";
+    for (tables, told) in [
+        (helper.to_owned(), "health: is missing"),
+        ("activator = { type = \"supervise\", socket = \"x\" }".to_owned(), "activator.socket: belongs to type = \"helper\""),
+        (format!("{helper}\n{health}\nhooks = {{ after-stage = [\"x\"] }}"), "hooks: belongs into the helper's own file"),
+        (format!("{helper}\n{health}\ntrial-starts = 2"), "trial-starts: belongs into the helper's own file"),
+    ] {
+        let refused = product(&tables).expect_err(told).to_string();
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
+#[test]
+fn the_documented_configuration_of_the_helper_is_valid_and_says_the_defaults() {
+    let parse = |text: &str| HelperConfig::parse(Path::new("/etc/groundswell/helper.toml"), text).unwrap();
+    let documented = parse(HelperConfig::documented_default());
+    let implied = parse(
+        "data-dir = \"/var/lib/groundswell-helper\"\nfleet = \"sha256/0000000000000000000000000000000000000000000000000000000000000000\"\n\
+         node = \"12D3KooWEKyPsvgm7g8vyRA59466ph3t9VLxEUFzNqTXHJdfY2Wq\"\nsocket = \"/run/groundswell-helper/helper.sock\"\n\
+         agent = { user = \"groundswell\", group = \"groundswell\" }\n\
+         [product.bcd]\nactivator = { type = \"systemd\", unit = \"bcd.service\" }\n",
+    );
+    assert_eq!(HelperConfig { trust: implied.trust.clone(), ..documented.clone() }, implied);
+    assert!(documented.trust.release.values().all(|raise| raise.pins.is_empty() && raise.threshold == 0));
 }

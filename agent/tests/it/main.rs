@@ -13,6 +13,8 @@ mod effects;
 mod fleet;
 mod full_disk;
 mod health;
+mod helper_frames;
+mod helper_patience;
 mod hooks;
 mod identity;
 mod local_api;

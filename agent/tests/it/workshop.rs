@@ -190,7 +190,7 @@ impl Workshop {
         let (stop, stopping) = watch::channel(false);
         // A sender that is gone means "stop": this one lives as long as the test.
         std::mem::forget(stop);
-        Executor::new(Arc::new(disk), starter, &self.config, stopping)
+        Executor::new(Arc::new(disk), starter, self.config.hooks.clone(), self.config.manner(), stopping)
     }
 
     /// The lines of a file that scripts write.

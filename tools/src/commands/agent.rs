@@ -1,6 +1,6 @@
 //! `swell agent`: runs this machine's agent until it is told to stop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use groundswell_agent::agent::{self, AgentError};
@@ -34,20 +34,12 @@ pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let config = Config::load(&args.config).map_err(|error| Failure::invalid_by("the agent does not start", error))?;
-    // The swarm's own words at `info` are for its makers; a filter that names it has the last word.
-    let filter = EnvFilter::try_new(format!("libp2p_swarm=warn,{}", config.log_filter)).map_err(|error| {
-        Failure::invalid_by(format!("{}: log.filter: `{}` is no filter", args.config.display(), config.log_filter), error)
-    })?;
+    let filter = log_filter(&args.config, &config.log_filter)?;
     if args.check {
         println!("{} is a valid configuration", args.config.display());
         return Ok(());
     }
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    let begun = match config.log_format {
-        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
-        LogFormat::Json => log.json().try_init(),
-    };
-    begun.map_err(|error| Failure::failed("cannot log", error))?;
+    begin_log(config.log_format, filter)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -64,8 +56,25 @@ pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
     ended
 }
 
+/// What is logged, as the configuration at `path` says.
+pub(crate) fn log_filter(path: &Path, filter: &str) -> Result<EnvFilter, Failure> {
+    // The swarm's own words at `info` are for its makers; a filter that names it has the last word.
+    EnvFilter::try_new(format!("libp2p_swarm=warn,{filter}"))
+        .map_err(|error| Failure::invalid_by(format!("{}: log.filter: `{filter}` is no filter", path.display()), error))
+}
+
+/// Logs from here on, to standard error.
+pub(crate) fn begin_log(format: LogFormat, filter: EnvFilter) -> Result<(), Failure> {
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let begun = match format {
+        LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+    begun.map_err(|error| Failure::failed("cannot log", error))
+}
+
 /// Done when this process is told to stop.
-fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send> {
+pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {

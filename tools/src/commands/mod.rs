@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod fleet;
+pub(crate) mod helper;
 pub(crate) mod node;
 pub(crate) mod online;
 pub(crate) mod release;
@@ -25,5 +26,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Leases(args) => online::leases::run(&args),
         Command::Events(args) => online::events::run(&args),
         Command::Agent(args) => agent::run(args),
+        Command::Helper(args) => helper::run(args),
     }
 }

@@ -88,6 +88,7 @@ fn files_and_tests_that_the_documents_name_are_there() {
 #[test]
 fn the_default_configuration_is_what_the_binary_prints() {
     assert_eq!(page("docs/agent.toml"), swell(&["agent", "--print-config"]));
+    assert_eq!(page("docs/helper.toml"), swell(&["helper", "--print-config"]));
 }
 
 #[test]

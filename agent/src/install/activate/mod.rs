@@ -50,6 +50,7 @@ impl Starter {
             }
             Activator::Systemd(config) => Self::Systemd(Systemd::new(config.clone())),
             Activator::Signal(config) => Self::Signal(config.clone()),
+            Activator::Helper(_) => unreachable!("what a helper installs is started by the helper"),
         }
     }
 

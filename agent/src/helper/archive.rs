@@ -1,0 +1,257 @@
+//! The documents that the helper has verified, on disk: what was newer once stays newer.
+//!
+//! Each is a file named by its digest, durable before anything is decided by it; beside them lies the floor time. So an
+//! agent that was broken into cannot show an older fleet, roster or generation than this machine has seen. The shelf is
+//! the core's own; nothing here counts a signature.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use groundswell_core::crypto::SoftwareCrypto;
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::envelope::Envelope;
+use groundswell_core::documents::rejection::{Reason as Code, Rejection};
+use groundswell_core::documents::{Body, Kind};
+use groundswell_core::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES, ROSTERS};
+use groundswell_core::node::warrant::{Asking, Unwarranted, Warrant, warrant};
+use groundswell_core::node_id::NodeId;
+use groundswell_core::number::Sequence;
+use groundswell_core::record::status::Running;
+use groundswell_core::text::{Platform, Product};
+use groundswell_core::time::Timestamp;
+use groundswell_core::trust::local::LocalTrust;
+use groundswell_core::trust::shelf::Shelf;
+use groundswell_core::trust::verify;
+
+use crate::install::durable::{make_folder, remove_file, replace};
+use crate::install::files::Files;
+
+const FLOOR_TIME: &str = "floor-time";
+/// Longest form of a time that is read.
+const TIME_BYTES: u64 = 64;
+
+/// What a helper is pinned to: from its own configuration, never from an agent.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    /// The fleet.
+    pub fleet: Digest,
+    /// The node.
+    pub node: NodeId,
+    /// What must be signed beyond what the fleet document asks for.
+    pub trust: LocalTrust,
+    /// The products that it installs.
+    pub products: BTreeSet<Product>,
+    /// This machine's platform.
+    pub platform: Platform,
+}
+
+/// Why a document is not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum OfferError {
+    /// It is refused.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The disk does not take it, or not what came before it.
+    #[error("the documents cannot be written down: {0}")]
+    Disk(#[from] io::Error),
+}
+
+/// What became of a document that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its body digest.
+    pub digest: Digest,
+    /// It was not here before, or has signatures that were not.
+    pub fresh: bool,
+}
+
+/// A change that the disk does not have yet.
+#[derive(Debug)]
+enum Owed {
+    Write(Digest),
+    Remove(Digest),
+    FloorTime,
+}
+
+/// The documents in force, and where they lie.
+pub struct Archive {
+    pins: Pins,
+    shelf: Shelf,
+    crypto: SoftwareCrypto,
+    files: Arc<dyn Files>,
+    folder: PathBuf,
+    /// Written in this order before anything else happens.
+    owed: Vec<Owed>,
+}
+
+impl Archive {
+    /// Reads what lies in `folder`, which is made when it is not there. What does not verify any more is removed.
+    ///
+    /// # Errors
+    /// What the file system says. A floor time that cannot be read is `InvalidData`: it must not be forgotten.
+    pub fn open(pins: Pins, files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
+        make_folder(&*files, folder)?;
+        let mut shelf = Shelf::new(pins.fleet, pins.trust.clone());
+        // Verifying needs no key of its own, and nothing here is ever signed.
+        let crypto = SoftwareCrypto::from_secret(&[0; 32]);
+        let mut envelopes = Vec::new();
+        let mut names = Vec::new();
+        for path in files.entries(folder)? {
+            let Some(digest) = digest_of(&path) else { continue };
+            names.push(digest);
+            envelopes.push(read(&*files, &path, PUBLISHED_ROSTER_BYTES as u64)?);
+        }
+        for (_, rejection) in shelf.restore(envelopes, &crypto) {
+            tracing::warn!(%rejection, "a document that was kept does not stand any more");
+        }
+        match read(&*files, &folder.join(FLOOR_TIME), TIME_BYTES) {
+            Ok(text) => {
+                let time = str::from_utf8(&text).ok().and_then(|text| text.trim().parse::<Timestamp>().ok());
+                let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the floor time is damaged");
+                shelf.restore_floor_time(time.ok_or_else(damaged)?);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let gone = names.into_iter().filter(|digest| shelf.envelope(digest).is_none()).map(Owed::Remove).collect();
+        let mut archive = Self { pins, shelf, crypto, files, folder: folder.to_owned(), owed: gone };
+        archive.settle()?;
+        Ok(archive)
+    }
+
+    /// The documents in force.
+    #[must_use]
+    pub fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// What it is pinned to.
+    #[must_use]
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Verifies a document's published form and keeps it. It is on disk when this returns. Blocking.
+    ///
+    /// # Errors
+    /// [`OfferError`]; a refused document changes nothing.
+    pub fn offer(&mut self, bytes: &[u8], wall: Timestamp) -> Result<Kept, OfferError> {
+        self.settle()?;
+        let envelope = Envelope::parse(bytes)?;
+        if envelope.kind != Kind::Roster {
+            verify::check_size(bytes, DOCUMENT_BYTES)?;
+        }
+        let body = Body::parse(envelope.kind, &envelope.body)?;
+        self.concerns(&body)?;
+        let before = self.shelf.floor_time();
+        let offered = match &body {
+            Body::Roster(_) => {
+                self.make_room_for_a_roster();
+                self.shelf.offer_roster(bytes, &self.crypto)?
+            }
+            _ => self.shelf.offer(bytes, false, wall, &self.crypto)?,
+        };
+        let fresh = offered.fresh || offered.changed;
+        // Between the two a crash may leave the higher of both times, never the lower one.
+        let after = self.shelf.floor_time();
+        if after > before {
+            self.owed.push(Owed::FloorTime);
+        }
+        if fresh {
+            self.owed.push(Owed::Write(offered.digest));
+        }
+        if after < before {
+            self.owed.push(Owed::FloorTime);
+        }
+        self.owed.extend(offered.dropped.into_iter().map(Owed::Remove));
+        self.settle()?;
+        Ok(Kept { digest: envelope.digest(), fresh })
+    }
+
+    /// Whether documents let this node install `release` now. What they were is on disk before.
+    ///
+    /// # Errors
+    /// Why not; `Disk` when they cannot be written down.
+    pub fn warrant(
+        &mut self,
+        product: &Product,
+        release: &Digest,
+        version_lock: Option<&str>,
+        running: Option<&Running>,
+        floor: Sequence,
+        wall: Timestamp,
+    ) -> io::Result<Result<Warrant, Unwarranted>> {
+        self.settle()?;
+        let Pins { node, platform, .. } = &self.pins;
+        Ok(warrant(&self.shelf, &Asking { node, product, release, platform, version_lock, running, floor, wall }))
+    }
+
+    /// Documents about other nodes and other products have no place here: so an agent cannot fill the disk with them.
+    fn concerns(&self, body: &Body) -> Result<(), Rejection> {
+        let foreign = |field: &str, detail: String| Err(Rejection::new(Code::Product, field, detail));
+        match body {
+            Body::Node(certificate) if certificate.node != self.pins.node => {
+                foreign("node", format!("is {}, this helper installs for {}", certificate.node, self.pins.node))
+            }
+            Body::Release(release) if !self.pins.products.contains(&release.product) => {
+                foreign("product", format!("{} is not in this helper's configuration", release.product))
+            }
+            Body::Rollout(rollout) if !self.pins.products.contains(&rollout.release.product) => {
+                foreign("release.product", format!("{} is not in this helper's configuration", rollout.release.product))
+            }
+            Body::Token(_) => foreign("type", "a helper needs no tokens".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leases need chains of rosters; a helper has no part in them.
+    fn make_room_for_a_roster(&mut self) {
+        if self.shelf.rosters().count() >= ROSTERS / 2 {
+            let dropped = self.shelf.drop_rosters_but_for_rollouts();
+            self.owed.extend(dropped.into_iter().map(Owed::Remove));
+        }
+    }
+
+    /// Writes what is owed, in order; the rest stays owed when the disk refuses.
+    fn settle(&mut self) -> io::Result<()> {
+        while let Some(next) = self.owed.first() {
+            match next {
+                Owed::Write(digest) => {
+                    // What was dropped again since needs no file.
+                    if let Some(envelope) = self.shelf.envelope(digest) {
+                        replace(&*self.files, &self.folder, &name(digest), envelope)?;
+                    }
+                }
+                Owed::Remove(digest) => {
+                    if self.shelf.envelope(digest).is_none() {
+                        remove_file(&*self.files, &self.folder.join(name(digest)))?;
+                    }
+                }
+                Owed::FloorTime => {
+                    let text = format!("{}\n", self.shelf.floor_time());
+                    replace(&*self.files, &self.folder, FLOOR_TIME, text.as_bytes())?;
+                }
+            }
+            self.owed.remove(0);
+        }
+        Ok(())
+    }
+}
+
+fn name(digest: &Digest) -> String {
+    format!("{}.json", digest.hex())
+}
+
+fn digest_of(path: &Path) -> Option<Digest> {
+    let hex = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    format!("sha256/{hex}").parse().ok()
+}
+
+/// Reads a file of at most `most` bytes; of a longer one the rest is left, and what is cut does not verify.
+fn read(files: &dyn Files, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files.open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,302 @@
+//! Installs of one product inside the helper: the executor of an agent without a helper, behind a warrant.
+//!
+//! The bytes come from a file that the agent had open; their path is never looked at. They are copied into a file that
+//! is made here, and whatever the agent does to its own file meanwhile, only what was copied is hashed and kept.
+
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::install::{Boot, Contents, Denied, Found, Mark};
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::hold::Hold;
+use groundswell_core::node::input::{Fault, Report};
+use groundswell_core::node::warrant::{Unwarranted, Warrant};
+use groundswell_core::record::ClaimName;
+use groundswell_core::text::{Product, Reason};
+use tokio::sync::watch;
+
+use super::archive::Archive;
+use super::wire::{Launched, Outcome, Reply, State, Why};
+use crate::clock;
+use crate::config::HelperProduct;
+use crate::effects::blocking;
+use crate::install::activate::{Launch, Starter};
+use crate::install::artifact::ArtifactSource;
+use crate::install::device::{Lock, lock};
+use crate::install::disk::{Disk, Place};
+use crate::install::executor::{self, Executor};
+use crate::install::files::Files;
+use crate::install::slots::Room;
+
+/// The documents, shared by the desks of all products.
+pub type SharedArchive = Arc<Mutex<Archive>>;
+
+/// The file that the order under way came with.
+#[derive(Debug, Default)]
+struct Handed(Mutex<Option<File>>);
+
+impl ArtifactSource for Handed {
+    fn open(&self, _: &Digest) -> io::Result<File> {
+        let handed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = handed.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+        // Where the agent left its place in it is its own affair.
+        file.rewind()?;
+        Ok(file)
+    }
+}
+
+/// What a desk needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The product.
+    pub product: Product,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How it is installed.
+    pub config: HelperProduct,
+    /// How much its slots may take, and what staging leaves free.
+    pub room: Room,
+    /// Largest artifact, in bytes.
+    pub artifact_bytes: u64,
+    /// The present run of the machine.
+    pub boot: Boot,
+}
+
+/// One product's installs.
+pub struct Desk {
+    settings: Settings,
+    archive: SharedArchive,
+    executor: Executor,
+    disk: Arc<Disk>,
+    handed: Arc<Handed>,
+    /// What recovery took back.
+    reverted: Option<(Digest, Reason)>,
+    _lock: Lock,
+}
+
+/// Why an order was refused.
+type Refusal = (Why, String);
+
+impl Desk {
+    /// Opens the product's folder; [`Desk::recover`] comes first.
+    ///
+    /// # Errors
+    /// What the file system says; `AlreadyExists` when another process has the folder.
+    pub async fn open(
+        settings: Settings,
+        files: Arc<dyn Files>,
+        archive: SharedArchive,
+        stopping: watch::Receiver<bool>,
+    ) -> io::Result<Self> {
+        let handed = Arc::new(Handed::default());
+        let Settings { product, folder, room, boot, config, .. } = settings.clone();
+        let place = Place { files, folder: folder.clone(), product, boot, room };
+        let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
+        let lock = lock(&folder)?.ok_or(io::ErrorKind::AlreadyExists)?;
+        let starter = Starter::open(&config.activator, &folder).await;
+        let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping);
+        Ok(Self { settings, archive, executor, disk, handed, reverted: None, _lock: lock })
+    }
+
+    /// Finishes or takes back what the last run left; `false` when the helper stops before that.
+    pub async fn recover(&mut self) -> bool {
+        let Some(recovered) = self.executor.recover().await else { return false };
+        self.reverted = recovered.reverted;
+        true
+    }
+
+    /// What slots and journal say.
+    ///
+    /// `checked`: the file in the idle slot is read and hashed for it.
+    pub async fn state(&self, checked: bool) -> State {
+        let found = self.executor.found().await;
+        let staged = match checked {
+            true => self.executor.checked_staged().await,
+            false => found.staged().map(|contents| contents.release),
+        };
+        let trial = found.open().filter(|entry| matches!(entry.mark, Mark::Watch { .. }));
+        State {
+            running: found.running(),
+            floor: found.floor(),
+            trial: trial.map(|entry| entry.transaction.contents.release),
+            reverted: self.reverted.clone(),
+            staged,
+            denied: found.denied.iter().map(|denied| denied.release).collect(),
+            launch: self.launched(&found).as_ref().map(launched),
+        }
+    }
+
+    /// What `current` leads to.
+    fn launched(&self, found: &Found) -> Option<Launch> {
+        let slot = found.current?;
+        let confirmed = found.confirmed.as_ref().filter(|confirmed| confirmed.slot == slot);
+        let contents = confirmed
+            .map(|confirmed| &confirmed.contents)
+            .or_else(|| found.described(slot).map(|described| &described.contents))?;
+        let open = found.open().map(|entry| &entry.transaction).filter(|transaction| transaction.to == slot);
+        Some(Launch::new(self.disk.slots(), slot, contents.clone(), open))
+    }
+
+    /// Copies an open file of the agent's into the idle slot, if documents warrant that.
+    pub async fn stage(&mut self, release: Digest, file: Option<File>) -> Reply {
+        let install = match self.warrant(release).await {
+            Ok(warrant) => warrant.install,
+            Err(refusal) => return refused(refusal),
+        };
+        match self.take(file, &install) {
+            Ok(file) => *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file),
+            Err(refusal) => return refused(refusal),
+        }
+        let mut reply = self.execute(Step::Stage { install }).await;
+        *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Reply::Done { outcome: outcome @ Outcome::Staged, state } = &mut reply {
+            // The copy itself is read once more, from where it lies.
+            state.staged = self.executor.checked_staged().await;
+            if state.staged != Some(release) {
+                let reason = Reason::lossy("the copy does not read back as it was written");
+                *outcome = Outcome::StageFailed { disk_full: false, reason };
+            }
+        }
+        reply
+    }
+
+    /// Switches to what is staged, if documents still warrant it.
+    pub async fn activate(&mut self, release: Digest, claim: ClaimName) -> Reply {
+        let found = self.executor.found().await;
+        // On trial already: asked a second time, after a connection that broke.
+        if let Some(entry) = found.open().filter(|entry| matches!(entry.mark, Mark::Watch { .. }))
+            && entry.transaction.contents.release == release
+        {
+            return Reply::Done { outcome: Outcome::Activated, state: self.state(false).await };
+        }
+        match self.warrant(release).await {
+            Ok(Warrant { install, .. }) => {
+                self.reverted = None;
+                self.execute(Step::Activate { install, claim }).await
+            }
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Makes what is on trial the good version.
+    pub async fn confirm(&mut self, release: Digest) -> Reply {
+        self.execute(Step::Confirm { release }).await
+    }
+
+    /// Goes back to the last confirmed version.
+    pub async fn revert(&mut self, release: Digest, reason: Reason, at_fault: bool) -> Reply {
+        self.execute(Step::Revert { release, reason, at_fault }).await
+    }
+
+    /// Ends it.
+    pub async fn shutdown(self) {
+        self.executor.shutdown().await;
+    }
+
+    async fn execute(&mut self, step: Step) -> Reply {
+        let outcome = self.executor.execute(&step).await;
+        let disk = Arc::clone(&self.disk);
+        blocking(move || disk.make_reserve()).await;
+        Reply::Done { outcome: told(outcome), state: self.state(false).await }
+    }
+
+    async fn warrant(&self, release: Digest) -> Result<Warrant, Refusal> {
+        let found = self.executor.found().await;
+        let archive = Arc::clone(&self.archive);
+        let product = self.settings.product.clone();
+        let lock = self.settings.config.version_lock.clone();
+        let (running, floor) = (found.running(), found.floor());
+        let given = blocking(move || {
+            let mut archive = archive.lock().unwrap_or_else(PoisonError::into_inner);
+            archive.warrant(&product, &release, lock.as_deref(), running.as_ref(), floor, clock::wall())
+        })
+        .await;
+        let warrant = match given {
+            Err(error) => return Err((Why::Disk, format!("the documents cannot be written down: {error}"))),
+            Ok(Err(unwarranted)) => return Err((kind(&unwarranted), unwarranted.to_string())),
+            Ok(Ok(warrant)) => warrant,
+        };
+        let size = warrant.install.artifact.size;
+        let most = self.settings.artifact_bytes;
+        if size > most {
+            return Err((Why::Warrant, format!("the artifact has {size} bytes; limits.artifact allows {most}")));
+        }
+        match denied(&found, &warrant.install) {
+            Some(denied) if !warrant.retry => {
+                Err((Why::Denied, format!("this build failed here before: {}", denied.reason.as_str())))
+            }
+            _ => Ok(warrant),
+        }
+    }
+
+    /// Looks at an open file before anything of it is read.
+    fn take(&self, file: Option<File>, install: &Install) -> Result<File, Refusal> {
+        let no = |text: String| Err((Why::File, text));
+        let Some(file) = file else { return no("no open file came with the order".to_owned()) };
+        let metadata = match file.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) => return no(format!("the open file cannot be looked at: {error}")),
+        };
+        if !metadata.is_file() {
+            return no("what came with the order is not a regular file".to_owned());
+        }
+        if metadata.len() != install.artifact.size {
+            return no(format!("the open file has {} bytes instead of {}", metadata.len(), install.artifact.size));
+        }
+        Ok(file)
+    }
+}
+
+fn denied<'a>(found: &'a Found, install: &Install) -> Option<&'a Denied> {
+    let contents = Contents::of(install);
+    found.denied.iter().find(|denied| denied.names(&contents))
+}
+
+/// What time, or a further document, may still change is held; all else is refused.
+fn kind(unwarranted: &Unwarranted) -> Why {
+    match unwarranted {
+        Unwarranted::NoFleet
+        | Unwarranted::RosterMissing(_)
+        | Unwarranted::CertificateMissing(_)
+        | Unwarranted::Rivals(..)
+        | Unwarranted::Held(Hold::Paused(_) | Hold::Conflict(_) | Hold::Expired(..) | Hold::ReleaseMissing) => Why::Held,
+        _ => Why::Warrant,
+    }
+}
+
+fn refused((why, text): Refusal) -> Reply {
+    Reply::Refused { why, text: Reason::lossy(&text) }
+}
+
+fn told(outcome: executor::Outcome) -> Outcome {
+    let report = match outcome {
+        executor::Outcome::Report(report) => report,
+        executor::Outcome::Again | executor::Outcome::Nothing => return Outcome::Again,
+        executor::Outcome::Stopping => return Outcome::Stopping,
+    };
+    match report {
+        Report::Staged { .. } => Outcome::Staged,
+        Report::StageFailed { fault, reason, .. } => Outcome::StageFailed { disk_full: fault == Fault::DiskFull, reason },
+        Report::Activated { .. } => Outcome::Activated,
+        Report::ActivateFailed { reason, .. } => Outcome::ActivateFailed { reason },
+        Report::Confirmed { .. } => Outcome::Confirmed,
+        Report::ConfirmFailed { reason, .. } => Outcome::ConfirmFailed { reason },
+        Report::Reverted { running, output, .. } => Outcome::Reverted { running, output },
+        // No step comes to any other.
+        _ => Outcome::Again,
+    }
+}
+
+fn launched(launch: &Launch) -> Launched {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    Launched {
+        contents: launch.contents.clone(),
+        slot: text(&launch.slot),
+        binary: text(&launch.binary),
+        claim: launch.claim,
+        trial: launch.trial,
+    }
+}
