@@ -1,0 +1,204 @@
+//! Orders out of turn, about things that are not there, or from somebody else.
+
+use std::fs;
+
+use groundswell_agent::helper::wire::{Order, Outcome, Reply, Why};
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::Body;
+use groundswell_core::documents::rollout::{Rollout, State};
+use groundswell_core::text::Product;
+
+use super::bench::{Bench, outcome, refused};
+use super::world::{next, program, sign};
+
+#[tokio::test]
+async fn to_confirm_what_was_never_activated() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let reply = client.confirm(papers.id()).await;
+    assert!(matches!(outcome(&reply), Outcome::ConfirmFailed { .. }), "{reply:?}");
+    let state = client.state().await;
+    assert_eq!((state.floor.get(), state.running), (0, None));
+}
+
+#[tokio::test]
+async fn to_confirm_another_release_than_the_one_on_trial() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    client.activate(papers.id()).await;
+    let reply = client.confirm(Digest::of(b"another")).await;
+    assert!(matches!(outcome(&reply), Outcome::ConfirmFailed { .. }), "{reply:?}");
+    assert_eq!(client.state().await.trial, Some(papers.id()));
+}
+
+#[tokio::test]
+async fn to_activate_what_was_never_staged() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.client().await;
+    for document in bench.world.published(&papers) {
+        client.document(&document).await;
+    }
+    let reply = client.activate(papers.id()).await;
+    assert!(matches!(outcome(&reply), Outcome::ActivateFailed { reason } if reason.contains("does not hold")), "{reply:?}");
+    assert!(bench.holds_nothing() && bench.started().is_empty());
+}
+
+#[tokio::test]
+async fn to_activate_a_digest_that_no_document_knows() {
+    let bench = Bench::running();
+    let mut client = bench.staged(&bench.world.papers(1), &program(1)).await;
+    refused(&client.activate(Digest::of(b"unknown")).await, Why::Held, "release");
+    assert!(bench.started().is_empty());
+}
+
+#[tokio::test]
+async fn to_activate_the_old_release_that_lies_in_the_other_slot() {
+    let bench = Bench::running();
+    let one = bench.world.papers(1);
+    bench.installed(&one, &program(1)).await;
+    let mut client = bench.installed(&bench.world.papers(2), &program(2)).await;
+    refused(&client.activate(one.id()).await, Why::Warrant, "moves to release");
+    assert_eq!(bench.current(), Some(program(2)));
+}
+
+#[tokio::test]
+async fn to_activate_what_was_paused_after_it_was_staged() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let paused = Rollout { state: State::Paused, ..next(&papers.rollout) };
+    client.document(&sign(&Body::Rollout(paused), &[&bench.world.movers[0]])).await;
+    refused(&client.activate(papers.id()).await, Why::Held, "paused");
+    assert!(bench.started().is_empty());
+}
+
+#[tokio::test]
+async fn to_stage_while_another_version_is_on_trial() {
+    let bench = Bench::running();
+    let one = bench.world.papers(1);
+    let mut client = bench.staged(&one, &program(1)).await;
+    client.activate(one.id()).await;
+    let two = bench.world.papers(2);
+    let reply = bench.stage(&bench.world.published(&two), two.id(), &program(2)).await;
+    assert!(matches!(outcome(&reply), Outcome::StageFailed { reason, .. } if reason.contains("not confirmed")), "{reply:?}");
+    assert_eq!(bench.current(), Some(program(1)));
+}
+
+#[tokio::test]
+async fn to_go_back_behind_what_is_confirmed() {
+    let bench = Bench::running();
+    bench.installed(&bench.world.papers(1), &program(1)).await;
+    let two = bench.world.papers(2);
+    let mut client = bench.installed(&two, &program(2)).await;
+    let reply = client.revert(two.id()).await;
+    assert_eq!(outcome(&reply), &Outcome::Confirmed, "confirmed is the point of no return");
+    assert_eq!(bench.current(), Some(program(2)));
+    assert_eq!(client.state().await.floor.get(), 2);
+}
+
+#[tokio::test]
+async fn to_go_back_where_nothing_is_on_trial() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.installed(&papers, &program(1)).await;
+    let reply = client.revert(Digest::of(b"nothing")).await;
+    assert!(matches!(outcome(&reply), Outcome::Reverted { .. }), "{reply:?}");
+    assert_eq!(bench.current(), Some(program(1)));
+}
+
+#[tokio::test]
+async fn about_a_product_that_is_not_configured() {
+    let bench = Bench::running();
+    let mut client = bench.client().await;
+    let order = Order::State { product: Product::new("other").unwrap() };
+    refused(&client.order(&order, None).await, Why::Product, "not in this helper's configuration");
+}
+
+#[tokio::test]
+async fn everything_twice_is_everything_once() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let file = bench.file("again", &program(1));
+    assert_eq!(outcome(&client.stage(papers.id(), Some(&file)).await), &Outcome::Staged);
+    for _ in 0..2 {
+        assert_eq!(outcome(&client.activate(papers.id()).await), &Outcome::Activated);
+    }
+    for _ in 0..2 {
+        assert_eq!(outcome(&client.confirm(papers.id()).await), &Outcome::Confirmed);
+    }
+    assert_eq!(bench.started(), ["release 1"]);
+}
+
+#[tokio::test]
+async fn to_activate_a_slot_whose_file_was_changed_by_somebody_with_rights() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let binary = bench.path("data/products/bcd/slots/a/bcd");
+    fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&binary, program(9)).unwrap();
+    let reply = client.activate(papers.id()).await;
+    assert!(matches!(outcome(&reply), Outcome::ActivateFailed { reason } if reason.contains("digest")), "{reply:?}");
+    assert!(bench.started().is_empty());
+}
+
+#[tokio::test]
+async fn after_a_power_cut_in_every_state_the_helper_goes_on_where_it_was() {
+    let mut bench = Bench::running();
+    let papers = bench.world.papers(1);
+    bench.staged(&papers, &program(1)).await;
+    bench.restart();
+    let mut client = bench.client().await;
+    assert_eq!(client.state().await.staged, Some(papers.id()));
+    assert_eq!(outcome(&client.activate(papers.id()).await), &Outcome::Activated, "the documents are still here");
+    bench.restart();
+    let mut client = bench.client().await;
+    assert_eq!(client.state().await.trial, Some(papers.id()));
+    assert_eq!(outcome(&client.confirm(papers.id()).await), &Outcome::Confirmed);
+    bench.restart();
+    let state = bench.client().await.state().await;
+    assert_eq!((state.floor.get(), state.trial), (1, None));
+    assert_eq!(state.running.map(|running| running.release), Some(papers.id()));
+    assert_eq!(bench.started(), ["release 1"], "nothing is started twice");
+}
+
+#[tokio::test]
+async fn a_trial_that_is_never_confirmed_ends_by_itself() {
+    let mut bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    client.activate(papers.id()).await;
+    for _ in 0..3 {
+        bench.restart();
+        // Asked, it has finished what its start had to do.
+        bench.client().await.state().await;
+    }
+    let state = bench.client().await.state().await;
+    assert_eq!((state.trial, state.running), (None, None));
+    assert_eq!(state.reverted.map(|(release, _)| release), Some(papers.id()));
+    assert_eq!(state.denied, [papers.id()]);
+}
+
+#[tokio::test]
+async fn an_agent_that_hangs_up_in_the_middle_changes_nothing_about_what_was_begun() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let order = Order::Activate { product: super::world::product(), release: papers.id(), claim: super::bench::claim() };
+    let body = groundswell_agent::helper::wire::encode_order(&order);
+    let kind = groundswell_agent::helper::wire::Kind::Order;
+    let header = groundswell_agent::helper::wire::Header { kind, length: body.len() }.encode();
+    client.raw(&[header.to_vec(), body].concat()).await;
+    drop(client);
+    let mut client = bench.client().await;
+    // The order was first in line; whoever asks next waits for it, or comes before it was read and asks again.
+    let reply = client.activate(papers.id()).await;
+    assert_eq!(outcome(&reply), &Outcome::Activated);
+    assert!(matches!(reply, Reply::Done { state, .. } if state.trial == Some(papers.id())));
+    assert_eq!(bench.started(), ["release 1"]);
+}
