@@ -1,12 +1,14 @@
 //! The documents that the helper has verified, on disk: what was newer once stays newer.
 //!
-//! Each is a file named by its digest, durable before anything is decided by it; beside them lies the floor time. So an
+//! Each is a file named by its digest, durable before anything is decided by it; beside them lie the floor time and each
+//! product's floor, once more than in its slots. So an
 //! agent that was broken into cannot show an older fleet, roster or generation than this machine has seen. The shelf is
 //! the core's own; nothing here counts a signature.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use groundswell_core::crypto::SoftwareCrypto;
@@ -29,8 +31,10 @@ use crate::install::durable::{make_folder, remove_file, replace};
 use crate::install::files::Files;
 
 const FLOOR_TIME: &str = "floor-time";
-/// Longest form of a time that is read.
-const TIME_BYTES: u64 = 64;
+/// Begins the names of the files that hold products' floors.
+const FLOOR: &str = "floor-of-";
+/// Longest form of a time or a number that is read.
+const LINE_BYTES: u64 = 64;
 
 /// What a helper is pinned to: from its own configuration, never from an agent.
 #[derive(Clone, Debug)]
@@ -73,12 +77,14 @@ enum Owed {
     Write(Digest),
     Remove(Digest),
     FloorTime,
+    Floor(Product),
 }
 
 /// The documents in force, and where they lie.
 pub struct Archive {
     pins: Pins,
     shelf: Shelf,
+    floors: BTreeMap<Product, Sequence>,
     crypto: SoftwareCrypto,
     files: Arc<dyn Files>,
     folder: PathBuf,
@@ -90,7 +96,7 @@ impl Archive {
     /// Reads what lies in `folder`, which is made when it is not there. What does not verify any more is removed.
     ///
     /// # Errors
-    /// What the file system says. A floor time that cannot be read is `InvalidData`: it must not be forgotten.
+    /// What the file system says. A floor, or floor time, that cannot be read is `InvalidData`: it must not be forgotten.
     pub fn open(pins: Pins, files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
         make_folder(&*files, folder)?;
         let mut shelf = Shelf::new(pins.fleet, pins.trust.clone());
@@ -106,17 +112,18 @@ impl Archive {
         for (_, rejection) in shelf.restore(envelopes, &crypto) {
             tracing::warn!(%rejection, "a document that was kept does not stand any more");
         }
-        match read(&*files, &folder.join(FLOOR_TIME), TIME_BYTES) {
-            Ok(text) => {
-                let time = str::from_utf8(&text).ok().and_then(|text| text.trim().parse::<Timestamp>().ok());
-                let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the floor time is damaged");
-                shelf.restore_floor_time(time.ok_or_else(damaged)?);
+        if let Some(time) = line(&*files, &folder.join(FLOOR_TIME))? {
+            shelf.restore_floor_time(time);
+        }
+        let mut floors = BTreeMap::new();
+        for product in &pins.products {
+            if let Some(number) = line(&*files, &folder.join(format!("{FLOOR}{product}")))? {
+                let floor = Sequence::new(number).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                floors.insert(product.clone(), floor);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
         let gone = names.into_iter().filter(|digest| shelf.envelope(digest).is_none()).map(Owed::Remove).collect();
-        let mut archive = Self { pins, shelf, crypto, files, folder: folder.to_owned(), owed: gone };
+        let mut archive = Self { pins, shelf, floors, crypto, files, folder: folder.to_owned(), owed: gone };
         archive.settle()?;
         Ok(archive)
     }
@@ -184,8 +191,20 @@ impl Archive {
         wall: Timestamp,
     ) -> io::Result<Result<Warrant, Unwarranted>> {
         self.settle()?;
+        let floor = floor.max(self.floors.get(product).copied().unwrap_or_default());
         let Pins { node, platform, .. } = &self.pins;
         Ok(warrant(&self.shelf, &Asking { node, product, release, platform, version_lock, running, floor, wall }))
+    }
+
+    /// Takes down what a product has confirmed. What the disk does not take now is owed, before anything else happens.
+    pub fn raise_floor(&mut self, product: &Product, floor: Sequence) {
+        if self.floors.get(product).copied().unwrap_or_default() < floor {
+            self.floors.insert(product.clone(), floor);
+            self.owed.push(Owed::Floor(product.clone()));
+        }
+        if let Err(error) = self.settle() {
+            tracing::error!(%product, %error, "the floor is not written down beside its slots yet");
+        }
     }
 
     /// Documents about other nodes and other products have no place here: so an agent cannot fill the disk with them.
@@ -233,6 +252,10 @@ impl Archive {
                     let text = format!("{}\n", self.shelf.floor_time());
                     replace(&*self.files, &self.folder, FLOOR_TIME, text.as_bytes())?;
                 }
+                Owed::Floor(product) => {
+                    let floor = self.floors.get(product).copied().unwrap_or_default();
+                    replace(&*self.files, &self.folder, &format!("{FLOOR}{product}"), format!("{floor}\n").as_bytes())?;
+                }
             }
             self.owed.remove(0);
         }
@@ -247,6 +270,19 @@ fn name(digest: &Digest) -> String {
 fn digest_of(path: &Path) -> Option<Digest> {
     let hex = path.file_name()?.to_str()?.strip_suffix(".json")?;
     format!("sha256/{hex}").parse().ok()
+}
+
+/// The one line of a file, read as what it holds; `None` where there is no such file.
+fn line<T: FromStr>(files: &dyn Files, path: &Path) -> io::Result<Option<T>> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged", path.display()));
+    match read(files, path, LINE_BYTES) {
+        Ok(text) => {
+            let held = str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n')?.parse().ok());
+            held.map(Some).ok_or_else(damaged)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads a file of at most `most` bytes; of a longer one the rest is left, and what is cut does not verify.

@@ -105,6 +105,7 @@ impl Desk {
     pub async fn recover(&mut self) -> bool {
         let Some(recovered) = self.executor.recover().await else { return false };
         self.reverted = recovered.reverted;
+        self.raise_floor().await;
         true
     }
 
@@ -200,7 +201,15 @@ impl Desk {
         let outcome = self.executor.execute(&step).await;
         let disk = Arc::clone(&self.disk);
         blocking(move || disk.make_reserve()).await;
+        self.raise_floor().await;
         Reply::Done { outcome: told(outcome), state: self.state(false).await }
+    }
+
+    /// The floor of the slots, once more beside the documents: a description that is damaged does not lower it.
+    async fn raise_floor(&self) {
+        let (archive, product) = (Arc::clone(&self.archive), self.settings.product.clone());
+        let floor = self.executor.found().await.floor();
+        blocking(move || archive.lock().unwrap_or_else(PoisonError::into_inner).raise_floor(&product, floor)).await;
     }
 
     async fn warrant(&self, release: Digest) -> Result<Warrant, Refusal> {

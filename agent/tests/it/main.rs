@@ -15,6 +15,7 @@ mod full_disk;
 mod health;
 mod helper_frames;
 mod helper_patience;
+mod helper_remote;
 mod hooks;
 mod identity;
 mod local_api;

@@ -417,17 +417,35 @@ async fn an_older_release_with_its_own_rollout_after_a_newer_one_was_installed()
     assert_eq!(bench.current(), Some(program(2)));
 }
 
-#[tokio::test]
-async fn a_release_below_the_floor_even_when_the_documents_were_lost() {
+/// Installs release 2, ends the helper, damages something, and asks for release 1 with all its papers.
+async fn refuses_the_older_release_after(damage: impl FnOnce(&Bench)) {
     let mut bench = Bench::running();
     bench.installed(&bench.world.papers(2), &program(2)).await;
     bench.kill();
-    std::fs::remove_dir_all(bench.path("data/documents")).unwrap();
+    damage(&bench);
     bench.start();
     let old = bench.world.papers(1);
     let reply = bench.stage(&bench.world.published(&old), old.id(), &program(1)).await;
     refused(&reply, Why::Warrant, "below the floor");
-    assert_eq!(bench.current(), Some(program(2)));
+}
+
+#[tokio::test]
+async fn a_release_below_the_floor_even_when_the_documents_were_lost() {
+    refuses_the_older_release_after(|bench| std::fs::remove_dir_all(bench.path("data/documents")).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_release_below_the_floor_even_when_the_slots_do_not_tell_it_any_more() {
+    let damage = |bench: &Bench| {
+        std::fs::write(bench.path("data/products/bcd/confirmed.json"), "torn").unwrap();
+        for entry in std::fs::read_dir(bench.path("data/documents")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+    };
+    refuses_the_older_release_after(damage).await;
 }
 
 #[tokio::test]
