@@ -194,6 +194,7 @@ async fn download(
     news: mpsc::Sender<News>,
 ) {
     let sha256 = name.sha256;
+    let mut whole = blobs.watch();
     let outcome = loop {
         let store = blobs.clone();
         let begun = blocking(move || store.download(name)).await;
@@ -204,6 +205,8 @@ async fn download(
                 let sink: Arc<dyn PieceSink> = partial;
                 let fetched = tokio::select! {
                     fetched = fetcher.fetch(name, sink, peers, progress) => fetched,
+                    // It came another way: somebody put it in by the local API, or another product had it.
+                    () = arrives(&mut whole, &sha256) => Ok(()),
                     never = watch_sources(sha256, seen, &news) => match never {},
                 };
                 break match fetched {
@@ -224,6 +227,13 @@ async fn download(
     };
     // An error means that the driver has ended.
     let _ = news.send(outcome).await;
+}
+
+/// Returns when the blob is here whole.
+async fn arrives(whole: &mut watch::Receiver<BTreeSet<Digest>>, sha256: &Digest) {
+    if whole.wait_for(|blobs| blobs.contains(sha256)).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Says so each time when no peer has had a missing piece for a while.

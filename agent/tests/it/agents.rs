@@ -154,6 +154,27 @@ async fn an_agent_that_starts_again_goes_on_with_what_it_had() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_artifact_that_is_handed_in_while_it_is_looked_for_ends_the_search() {
+    let mut world = World::new();
+    let config = world.machine("a1", free_port(), &[]);
+    let agent = start(config);
+    agent.until("up", |_| true).await;
+    let program = b"#!/bin/sh\nexec sleep 1000\n";
+    let path = script(world.folder.path(), "svc", std::str::from_utf8(program).unwrap());
+    let (release, body) = world.release("1.0.0", 1, program);
+    let (roster, named_roster) = world.roster();
+    let rollout = world.rollout("r1", &release, &body, &named_roster);
+    for document in [release, roster, rollout] {
+        agent.client.publish(document.bytes).await.unwrap();
+    }
+    agent.until("looking", |status| !status.agent.downloads.is_empty()).await;
+    agent.client.put_blob(body.artifacts[0].sha256.into(), &path).await.unwrap();
+    let installed = |status: &StatusView| status.node.products.iter().any(|it| it.version.as_deref() == Some("1.0.0"));
+    agent.until("installed", installed).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_observer_without_anybody_to_talk_to_says_so() {
     let mut world = World::new();
     let operator = identity::generate().unwrap();
