@@ -1,12 +1,14 @@
 //! `swell helper` as a real process, and everything that an agent that was broken into could ask of it.
 //!
 //! [`documents`] shows papers that do not warrant an install, [`open_files`] hands over files that are not what they
-//! should be, [`orders`] asks out of turn, [`frames`] sends what is no frame, [`ground`] moves what the helper stands on.
+//! should be, [`orders`] asks out of turn, [`frames`] sends what is no frame, [`ground`] moves what the helper stands on,
+//! [`killed`] ends it in the middle.
 
 mod bench;
 mod documents;
 mod frames;
 mod ground;
+mod killed;
 mod open_files;
 mod orders;
 mod units;
