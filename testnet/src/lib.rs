@@ -5,4 +5,5 @@
 
 pub mod fleet;
 pub mod model;
+pub mod mutants;
 pub mod sim;

@@ -4,6 +4,7 @@
 mod demo;
 mod measure;
 mod model_command;
+mod mutants_command;
 mod proof;
 mod sim_command;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use groundswell_core::number::Ppm;
@@ -15,6 +15,8 @@ use groundswell_testnet::sim::report::{self, Row};
 use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::shrink::shrink;
 use groundswell_testnet::sim::swarm;
+
+use crate::mutants_command::{self, MutantsArgs};
 
 /// Runs of the simulator.
 #[derive(Debug, clap::Subcommand)]
@@ -60,7 +62,13 @@ pub(crate) enum SimCommand {
         /// So many at once.
         #[arg(long, default_value_t = 1)]
         jobs: u64,
+        /// Begin no further seed once one has failed.
+        #[arg(long)]
+        until_one_fails: bool,
     },
+    /// Break each rule of the core on purpose, one at a time, and tell after how many seeds the swarm notices. Exit code 0
+    /// only when it notices all. Builds a copy of the core.
+    Mutants(MutantsArgs),
     /// One row per run: guarantees and costs. Or what is otherwise in a second report than in a first.
     Report {
         /// Seeds, as FIRST..END.
@@ -111,7 +119,10 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
             Ok(true)
         }
         SimCommand::Measure { nodes } => Ok(measure(*nodes)),
-        SimCommand::Swarm { seeds, jobs } => parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64))),
+        SimCommand::Swarm { seeds, jobs, until_one_fails } => {
+            parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64), *until_one_fails))
+        }
+        SimCommand::Mutants(args) => return mutants_command::run(args),
         SimCommand::Report { diff: Some(files), .. } => compare(files),
         SimCommand::Report { seeds, measure, write, .. } => report(seeds, measure, write.as_deref()),
     };
@@ -176,20 +187,21 @@ fn scenarios(files: &[PathBuf]) -> Result<bool, String> {
     Ok(held)
 }
 
-fn many(first: u64, end: u64, jobs: u64) -> bool {
-    let (begun, next) = (Instant::now(), AtomicU64::new(first));
+fn many(first: u64, end: u64, jobs: u64, until_one_fails: bool) -> bool {
+    let (begun, next, enough) = (Instant::now(), AtomicU64::new(first), AtomicBool::new(false));
     let outcomes = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
+                    if seed >= end || enough.load(Ordering::Relaxed) {
                         break;
                     }
                     let outcome = swarm::run(seed);
                     if let Some(failure) = &outcome.failure {
                         println!("{}  # {failure}", swarm::reproduction(seed));
+                        enough.store(until_one_fails, Ordering::Relaxed);
                     }
                     outcomes.lock().expect("nothing panics while it holds this lock").push(outcome);
                 }

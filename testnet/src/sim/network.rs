@@ -127,16 +127,21 @@ impl World {
         }
     }
 
+    /// Asks a neighbour for a roster, and again until it is here: an answer may be lost.
     pub(super) fn fetch_roster(&mut self, index: u32, digest: Digest) {
+        if self.machine(index).node.as_ref().is_some_and(|node| node.shelf().envelope(&digest).is_some()) {
+            return;
+        }
         let links: Vec<u32> = self.machine(index).links.keys().copied().collect();
         let found = links.iter().find_map(|other| {
             let node = self.machine(*other).node.as_ref()?;
             Some((*other, self.machine(*other).id, node.shelf().envelope(&digest)?.to_vec()))
         });
-        match found {
-            Some((other, peer, bytes)) => self.send(other, index, Input::Roster { bytes, source: Source::Peer(peer) }),
-            None => self.soon(index, 1_000, Due::Roster(digest)),
+        let again_ms = if found.is_some() { 5_000 } else { 1_000 };
+        if let Some((other, peer, bytes)) = found {
+            self.send(other, index, Input::Roster { bytes, source: Source::Peer(peer) });
         }
+        self.soon(index, again_ms, Due::Roster(digest));
     }
 
     pub(super) fn fetch_blob(&mut self, index: u32, blob: Digest) {

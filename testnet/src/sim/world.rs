@@ -101,6 +101,8 @@ pub struct World {
     /// Upgrades started so far.
     pub starts: u64,
     seed: u64,
+    /// How many machines there were at the beginning.
+    founders: u32,
     rng: ChaCha8Rng,
     pub(super) trace: blake3::Hasher,
     pub(super) memory: Memory,
@@ -146,6 +148,7 @@ impl World {
         }
         documents.push(operator.cut_roster().bytes);
         let groups = vec![0; machines.len()];
+        let founders = u32::try_from(machines.len()).expect("few machines");
         let mut world = Self {
             operator,
             machines,
@@ -162,6 +165,7 @@ impl World {
             frames: 0,
             frame_bytes: 0,
             seed,
+            founders,
             rng: Self::dice(seed),
             trace: blake3::Hasher::new(),
             memory: Memory::default(),
@@ -231,8 +235,10 @@ impl World {
         if self.machine(index).node.is_some() {
             return;
         }
-        let bootstrap = if index == 0 { vec!["sim/1".to_string()] } else { vec!["sim/0".to_string()] };
-        let bootstrap = if self.machines.len() == 1 { Vec::new() } else { bootstrap };
+        // Whoever comes later is told more than one address: by then a machine may be gone for good.
+        let addresses = if index < self.founders { 1 } else { 3 };
+        let others = (0..self.founders).filter(|other| *other != index).take(addresses);
+        let bootstrap = others.map(|other| format!("sim/{other}")).collect();
         let (fleet, seed, at, memory) = (self.operator.fleet_id(), self.seed, self.now_ms, self.memory.clone());
         let machine = self.machine_mut(index);
         machine.start(fleet, bootstrap, seed, at, memory);

@@ -3,6 +3,8 @@
 mod cases;
 mod faults;
 mod model;
+mod mutants;
+mod newcomers;
 mod rollouts;
 mod scenarios;
 mod scripts;

@@ -1,6 +1,6 @@
 //! Each rollout in force as this node follows it, and what is derived when documents change.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -11,6 +11,7 @@ use super::keys::{StoreKey, encode};
 use super::show::count;
 use crate::digest::Digest;
 use crate::documents::certificate::Certificate;
+use crate::documents::rollout::Rollout;
 use crate::lease::budget::PoolMap;
 use crate::lease::sight::{Gone, Sight as _};
 use crate::node_id::NodeId;
@@ -73,9 +74,9 @@ impl Node {
             self.follow(&id, passed);
         }
         self.ask_for_rosters();
-        // Retired, revoked and removed nodes change no record: the documents speak for them.
-        let gone: Vec<NodeId> =
-            self.ledger.statuses().map(|(node, _)| *node).filter(|node| self.sight().gone(node).is_some()).collect();
+        // Retired, revoked and removed nodes change no record: the documents speak for them, also where no record is here.
+        let known = self.ledger.statuses().map(|(node, _)| *node).filter(|node| self.sight().gone(node).is_some());
+        let gone: BTreeSet<NodeId> = known.chain(self.departed.keys().copied()).collect();
         for node in gone {
             self.hear(&node);
         }
@@ -257,27 +258,36 @@ impl Node {
     /// What the mesh knows of `node` in one rollout.
     pub(super) fn member_report(&self, node: &NodeId, progress: &Progress) -> Option<MemberReport> {
         let rollout = progress.rollout();
-        let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Status })?;
-        let mut report = if self.ledger.is_convicted(node) {
-            let mut statuses = entry.records().iter().filter_map(|record| record.status());
-            let first = statuses.next()?;
-            let second = statuses.next().unwrap_or(first);
-            MemberReport::of_convict([first, second], rollout)
-        } else {
-            let Entry::Record(record) = entry else { return None };
-            let mut report = MemberReport::of(record.status()?, rollout);
-            let verdicts = self.ledger.verdicts(node, &rollout.release.product);
-            let mine = verdicts.iter().filter(|verdict| verdict.rollout == rollout.id);
-            report.verdicts = mine.map(|verdict| (verdict.claim, verdict.outcome)).collect();
-            report
+        let gone = self.sight().gone(node);
+        let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Status });
+        let mut report = match entry {
+            // Who joined after it was gone has no record of it, and still it is no member that anything waits for.
+            None => gone.map(|_| MemberReport::default())?,
+            Some(entry) => self.report_of(node, entry, rollout)?,
         };
-        if let Some(gone) = self.sight().gone(node) {
+        if let Some(gone) = gone {
             report = report.gone(match gone {
                 Gone::Retired => Skip::Retired,
                 Gone::Revoked => Skip::Revoked,
                 Gone::Removed => Skip::Removed,
             });
         }
+        Some(report)
+    }
+
+    /// What a node's record says of `rollout`; a convict's two records together.
+    fn report_of(&self, node: &NodeId, entry: &Entry, rollout: &Rollout) -> Option<MemberReport> {
+        if self.ledger.is_convicted(node) {
+            let mut statuses = entry.records().iter().filter_map(|record| record.status());
+            let first = statuses.next()?;
+            let second = statuses.next().unwrap_or(first);
+            return Some(MemberReport::of_convict([first, second], rollout));
+        }
+        let Entry::Record(record) = entry else { return None };
+        let mut report = MemberReport::of(record.status()?, rollout);
+        let verdicts = self.ledger.verdicts(node, &rollout.release.product);
+        let mine = verdicts.iter().filter(|verdict| verdict.rollout == rollout.id);
+        report.verdicts = mine.map(|verdict| (verdict.claim, verdict.outcome)).collect();
         Some(report)
     }
 

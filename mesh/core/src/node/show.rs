@@ -108,8 +108,12 @@ impl Node {
         }
     }
 
+    /// Listed nodes in the rollout's order, then those that joined late: what failed there must be seen to be forgiven.
     fn rows(&self, progress: &Progress) -> Vec<NodeRow> {
-        progress.waves().order().iter().filter_map(|node| self.row(progress, node)).collect()
+        let listed = progress.waves().order();
+        let late = progress.tally().nodes().filter(|node| progress.waves().wave_of(node).is_none());
+        let late = late.filter(|node| !listed.contains(node));
+        listed.iter().chain(late).filter_map(|node| self.row(progress, node)).collect()
     }
 
     fn row(&self, progress: &Progress, node: &NodeId) -> Option<NodeRow> {

@@ -1,0 +1,137 @@
+//! `groundswell-testnet sim mutants`: each rule of the core broken on purpose, and after how many seeds the swarm noticed.
+//! Exit 0 only when it noticed all.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use groundswell_testnet::mutants::{Mutant, PACKAGE, VARIABLE, lay_out};
+use groundswell_testnet::sim::shrink::guarantee;
+
+/// How far to look.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MutantsArgs {
+    /// Only these, by name, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Give up on a mutant after so many seeds.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// So many seeds at once.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Where the mutated copy is laid out and kept; a folder that is removed afterwards when absent.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+/// What became of one mutant.
+struct Row {
+    name: String,
+    expected: String,
+    /// The seed, and what it said.
+    caught: Option<(u64, String)>,
+    seconds: u64,
+}
+
+/// Builds, runs and tells.
+#[must_use]
+pub(crate) fn run(args: &MutantsArgs) -> ExitCode {
+    match try_all(args) {
+        Ok(rows) => {
+            print!("{}", table(&rows));
+            let missed = rows.iter().filter(|row| row.caught.is_none()).count();
+            println!("{} mutants, {missed} not found within {} seeds", rows.len(), args.seeds);
+            if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn try_all(args: &MutantsArgs) -> Result<Vec<Row>, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new("."));
+    let mutants = Mutant::all(root).map_err(|error| error.to_string())?;
+    if let Some(unknown) = args.only.iter().find(|name| !mutants.iter().any(|mutant| mutant.name == **name)) {
+        let names: Vec<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        return Err(format!("--only {unknown}: there are {}", names.join(", ")));
+    }
+    let temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_path_buf());
+    lay_out(root, &mutants, &folder).map_err(|error| error.to_string())?;
+    let program = build(&folder)?;
+    let chosen = mutants.iter().filter(|mutant| args.only.is_empty() || args.only.contains(&mutant.name));
+    chosen.map(|mutant| hunt(&program, mutant, args)).collect()
+}
+
+/// Builds the copy beside this program's own build, where its dependencies lie already.
+fn build(folder: &Path) -> Result<PathBuf, String> {
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    let profile = this.parent().unwrap_or_else(|| Path::new("."));
+    let target = profile.parent().unwrap_or_else(|| Path::new("."));
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--offline", "--quiet", "-p", PACKAGE, "--manifest-path"]).arg(folder.join("Cargo.toml"));
+    command.arg("--target-dir").arg(target);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !status.success() {
+        return Err(format!("the mutated copy in {} cannot be built, see above", folder.display()));
+    }
+    Ok(profile.join(PACKAGE))
+}
+
+/// Plays seeds until one fails that holds without the mutant.
+fn hunt(program: &Path, mutant: &Mutant, args: &MutantsArgs) -> Result<Row, String> {
+    let begun = Instant::now();
+    let mut first = 0;
+    let mut caught = None;
+    while first < args.seeds {
+        let Some((seed, why)) = fails(program, mutant.number, first, args.seeds, args.jobs)? else { break };
+        if fails(program, 0, seed, seed + 1, 1)?.is_none() {
+            caught = Some((seed, why));
+            break;
+        }
+        first = seed + 1;
+    }
+    let row = Row { name: mutant.name.clone(), expected: mutant.guarantee.clone(), caught, seconds: begun.elapsed().as_secs() };
+    eprint!("{}", line(&row));
+    Ok(row)
+}
+
+/// The first seed that fails under a mutant, and how.
+fn fails(program: &Path, number: u32, first: u64, end: u64, jobs: u64) -> Result<Option<(u64, String)>, String> {
+    let mut command = Command::new(program);
+    command.args(["sim", "swarm", "--until-one-fails", "--seeds", &format!("{first}..{end}"), "--jobs", &jobs.to_string()]);
+    command.env(VARIABLE, number.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = text.lines().filter_map(|line| {
+        let (command, why) = line.split_once("  # ")?;
+        Some((command.rsplit(' ').next()?.parse::<u64>().ok()?, why.to_string()))
+    });
+    match told.min() {
+        None if !output.status.success() => Err(format!("mutant {number} ended with {} and no word", output.status)),
+        found => Ok(found),
+    }
+}
+
+fn line(row: &Row) -> String {
+    let Row { name, expected, caught, seconds } = row;
+    match caught {
+        Some((seed, why)) => {
+            let by = guarantee(why);
+            let short: String = why.chars().take(90).collect();
+            format!("{name:<24} {expected:<4} {by:<4} {:>6} {seconds:>6} s  {short}\n", seed + 1)
+        }
+        None => format!("{name:<24} {expected:<4} NOT FOUND     {seconds:>6} s\n"),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = format!("{:<24} {:<4} {:<4} {:>6} {:>8}\n", "mutant", "asks", "by", "seeds", "time");
+    head + &rows.iter().map(line).collect::<String>()
+}

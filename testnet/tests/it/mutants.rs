@@ -1,0 +1,45 @@
+//! The mutants can be built: each text that they break stands in the core exactly once. `sim mutants` runs them.
+
+use std::path::Path;
+
+use groundswell_testnet::mutants::{Mutant, apply, can_be_switched};
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testnet/ lies in the workspace")
+}
+
+#[test]
+fn every_mutant_breaks_one_place_of_the_core_as_it_is() {
+    let mutants = Mutant::all(workspace()).unwrap();
+    let changed = apply(workspace(), &mutants).unwrap_or_else(|error| panic!("{error}"));
+    assert!(changed.keys().all(|file| file.starts_with("mesh/core/src/")));
+    assert!(can_be_switched(workspace()).unwrap());
+    for mutant in &mutants {
+        let switch = format!("crate::mutant({})", mutant.number);
+        assert!(changed.values().any(|text| text.contains(&switch)), "{} changes nothing", mutant.name);
+    }
+}
+
+#[test]
+fn every_guarantee_of_safety_and_every_rule_that_must_be_broken_has_a_mutant() {
+    let mutants = Mutant::all(workspace()).unwrap();
+    for guarantee in ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "L1", "L3"] {
+        assert!(mutants.iter().any(|mutant| mutant.guarantee == guarantee), "{guarantee} has no mutant");
+    }
+    let named = [
+        "quorum-size",
+        "persist-before-publish",
+        "claim-names",
+        "release-before-verdict",
+        "soak",
+        "floor",
+        "silence-is-success",
+        "silence-is-nothing",
+        "amnesia",
+        "seal",
+        "monotone-verdicts",
+    ];
+    for name in named {
+        assert!(mutants.iter().any(|mutant| mutant.name == name), "{name} is missing");
+    }
+}
