@@ -39,6 +39,24 @@ pub(crate) fn claim() -> ClaimName {
     ClaimName(Stamp { incarnation: 1, counter: 7 })
 }
 
+/// Puts a program where every user may run it: the build folder may lie where only root may look. A second name for the
+/// same file where that can be, for a file that is written cannot be run while any child still has it open.
+pub(crate) fn lend(program: &Path, to: &Path) {
+    if fs::hard_link(program, to).is_err() {
+        fs::copy(program, to).unwrap();
+    }
+}
+
+/// Starts a program; one that was just written may be busy for as long as a child of another test has it open.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::sleep(Duration::from_millis(10)),
+            spawned => return spawned.unwrap(),
+        }
+    }
+}
+
 /// Who these tests run as.
 pub(crate) fn own_account() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())

@@ -8,7 +8,7 @@ use groundswell_agent::helper::server::CONNECTIONS;
 use groundswell_agent::helper::wire::{Header, Kind, ORDER_BYTES, Order, Why, encode_order};
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 
-use super::bench::{Bench, own_account, refused};
+use super::bench::{Bench, lend, own_account, refused, spawn};
 use super::world::product;
 
 /// In the environment of a process that is not the agent: the socket that it tries.
@@ -181,16 +181,17 @@ fn heard_by(bench: &Bench, uid: u32, gid: u32) -> Option<String> {
     // Whoever it is may reach socket and program: only the helper stands in the way.
     std::fs::set_permissions(bench.path("helper.sock"), std::fs::Permissions::from_mode(0o666)).unwrap();
     let program = bench.path("stranger");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let output = Command::new(program)
+    lend(&std::env::current_exe().unwrap(), &program);
+    let mut command = Command::new(program);
+    command
         .args(["--exact", "helper::frames::as_somebody_else", "--nocapture"])
         .env(STRANGER, bench.path("helper.sock"))
         .current_dir("/")
         .uid(uid)
         .gid(gid)
-        .stderr(Stdio::inherit())
-        .output()
-        .unwrap();
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let output = spawn(&mut command).wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let told = text.lines().find_map(|line| line.split_once("STRANGER ").map(|(_, told)| told.to_owned()));
     Some(told.unwrap_or_else(|| panic!("it said nothing: {text}")))

@@ -6,6 +6,8 @@ use std::io::{IoSlice, Seek as _, SeekFrom, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use groundswell_agent::helper::wire::{Header, Kind, Order, Outcome, Why, encode_order};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat, openat};
@@ -198,6 +200,46 @@ async fn another_file_under_the_name_of_the_one_that_was_handed_over() {
     };
     let (_bench, outcome) = changed_in_between(swap).await;
     assert_eq!(outcome, Outcome::Staged, "what was handed over is the open file, whatever its name leads to");
+}
+
+#[tokio::test]
+async fn a_file_that_changes_all_the_time_while_it_is_copied() {
+    use std::os::unix::fs::FileExt as _;
+    let bench = Bench::running();
+    let content = vec![7; 4 << 20];
+    let mut papers = bench.world.papers(1);
+    papers.release = bench.world.release(1, &content);
+    let papers = papers.tied();
+    let mut client = bench.client().await;
+    for document in bench.world.published(&papers) {
+        client.document(&document).await;
+    }
+    let file = bench.file("artifact", &content);
+    let written = OpenOptions::new().write(true).open(bench.path("artifact")).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            for place in (0..4 << 20).step_by(4_099).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                written.write_all_at(&[8], place).unwrap();
+                std::thread::yield_now();
+                written.write_all_at(&[7], place).unwrap();
+            }
+        }
+    });
+    for _ in 0..10 {
+        let reply = client.stage(papers.id(), Some(&file)).await;
+        match outcome(&reply) {
+            // By luck no change was read: then none was kept.
+            Outcome::Staged => assert!(fs::read(bench.path("data/products/bcd/slots/a/bcd")).unwrap() == content),
+            Outcome::StageFailed { reason, .. } => {
+                assert!(reason.contains("digest") && bench.holds_nothing(), "{}", reason.as_str());
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ fn the_helpers_unit_has_no_network_and_few_rights() {
             ("RestrictAddressFamilies", "AF_UNIX"),
             ("IPAddressDeny", "any"),
             ("CapabilityBoundingSet", "CAP_CHOWN CAP_KILL"),
-            ("ExecStart", "/usr/bin/swell helper --config /etc/groundswell/helper.toml"),
+            ("ExecStart", "/usr/local/bin/swell helper --config /etc/groundswell/helper.toml"),
             ("StateDirectory", "groundswell-helper"),
             ("RuntimeDirectory", "groundswell-helper"),
         ],

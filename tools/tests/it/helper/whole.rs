@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use groundswell_agent::identity;
 use groundswell_core::record::status::Phase;
 use tokio::time::timeout;
 
-use super::bench::{Bench, PATIENCE, appears, own_account};
+use super::bench::{Bench, PATIENCE, appears, lend, own_account, spawn};
 use super::world::program;
 
 const NOBODY: u32 = 65_534;
@@ -73,9 +73,8 @@ health = {{ type = "command", run = ["/bin/sh", "-c", "test $GROUNDSWELL_VERSION
         for name in ["", "node.key", "fleet.json", "node.json", "agent.toml"] {
             chown(folder.join(name), Some(account.0), Some(account.1)).unwrap();
         }
-        // The build folder may lie where only root may look.
         let program = bench.path("swell");
-        fs::copy(env!("CARGO_BIN_EXE_swell"), &program).unwrap();
+        lend(Path::new(env!("CARGO_BIN_EXE_swell")), &program);
         bench.start();
         let mut pair = Self { bench, account, program, agent: None };
         pair.start_agent();
@@ -88,7 +87,7 @@ health = {{ type = "command", run = ["/bin/sh", "-c", "test $GROUNDSWELL_VERSION
         if own_account().0 == 0 {
             command.uid(self.account.0).gid(self.account.1);
         }
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = spawn(command.stderr(Stdio::piped()));
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut seen = Vec::new();
         let up = log.any(|line| {
