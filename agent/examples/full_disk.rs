@@ -98,7 +98,7 @@ impl Scene {
     }
 
     async fn activate(&mut self, install: &Install) -> Outcome {
-        self.executor.execute(&Step::Activate { install: install.clone(), claim: claim() }).await
+        self.executor.execute(&Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).await
     }
 
     async fn confirm(&mut self, install: &Install) -> Outcome {

@@ -16,7 +16,7 @@ use groundswell_core::documents::{Body, Kind};
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
-use groundswell_core::node::{Node, NodeConfig, OpenError};
+use groundswell_core::node::{AgentProduct, Node, NodeConfig, OpenError};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::text::{Platform, Product};
 use groundswell_core::trust::local::{LocalTrust, Raise};
@@ -34,9 +34,12 @@ use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::helper::papers::papers;
 use crate::identity::{self, IdentityError};
+use crate::install::files::OnDisk;
 use crate::install::{ArtifactSource, DeviceError, Devices};
 use crate::observer::files::ReleaseFiles;
 use crate::store::StoreError;
+use crate::supervise::marks::Marks;
+use crate::supervise::own::{Own, Parent, give_signs};
 
 /// Reports of devices that wait for the driver.
 const REPORTS: usize = 64;
@@ -118,11 +121,29 @@ pub enum AgentError {
     Driver(#[from] DriverError),
 }
 
-/// Runs an agent until `shutdown` is done. Call it once per data folder, within a tokio runtime that has all drivers.
+/// Why an agent ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Told,
+    /// It is to be started again by its supervisor, from what the files name now.
+    ToBeReplaced,
+}
+
+/// Runs an agent until `shutdown` is done, without anybody who supervises it. Call it once per data folder, within a tokio
+/// runtime that has all drivers.
 ///
 /// # Errors
 /// [`AgentError`], before anything is announced to the mesh, or when a part ends by itself.
 pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
+    run_under(config, Parent::default(), shutdown).await.map(|_| ())
+}
+
+/// Runs an agent that `parent` has started, until `shutdown` is done or it is to be replaced. As [`run`] otherwise.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Output = ()> + Send) -> Result<Ended, AgentError> {
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|source| AgentError::DataFolder { path: config.data_dir.clone(), source })?;
     let folder = config.data_dir.join("store");
@@ -137,6 +158,9 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
         local_trust: local_trust(&config.trust),
         bootstrap: config.bootstrap.clone(),
         silent: false,
+        agent: config
+            .own_product()
+            .map(|product| AgentProduct { product: product.clone(), supervised: parent.supervisor.is_some() }),
     };
     let crypto = Box::new(SoftwareCrypto::from_secret(&secret));
     let seed = identity::generate().map_err(AgentError::Randomness)?;
@@ -170,7 +194,10 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     let (network, heard) = Network::start(mesh, secret, Arc::<Door>::clone(&door)).await?;
     let (reports, reported) = mpsc::channel(REPORTS);
     let artifacts: Arc<dyn ArtifactSource> = Arc::new(Artifacts { blobs: blobs.clone(), node: node.clone() });
-    let devices = Devices::start(&config, &artifacts, &reports)?;
+    let (restart, mut replaced) = watch::channel(false);
+    let restart = Arc::new(restart);
+    let own = own(&config, &parent, Arc::clone(&restart))?;
+    let devices = Devices::start(&config, &artifacts, &reports, own.as_ref())?;
     drop(reports);
 
     let events = Arc::new(EventLog::default());
@@ -194,10 +221,33 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
     let server = Server::new(served, Arc::new(Shelves(node)));
     tracing::info!("node {} of fleet {} is running; its socket is {}", network.local_id(), config.fleet, config.socket.display());
 
+    let signs = parent.notify.map(|notify| tokio::spawn(give_signs(notify, handle.clone())));
     let api = api::serve(socket, handle, blobs, stopped);
-    let ended = together(driver.run(), api, server.serve_network(&network), shutdown, &stop).await;
+    let told = async {
+        tokio::select! {
+            () = shutdown => {}
+            // Its sender lives as long as this function.
+            _ = replaced.wait_for(|replaced| *replaced) => {}
+        }
+    };
+    let ended = together(driver.run(), api, server.serve_network(&network), told, &stop).await;
+    if let Some(signs) = signs {
+        signs.abort();
+    }
     network.shutdown().await;
-    ended.map_err(AgentError::from)
+    ended?;
+    Ok(if *restart.borrow() { Ended::ToBeReplaced } else { Ended::Told })
+}
+
+/// This agent as its own product, where it is one.
+fn own(config: &Config, parent: &Parent, restart: Arc<watch::Sender<bool>>) -> Result<Option<Own>, AgentError> {
+    let Some((name, product)) = config.own_product().and_then(|name| Some((name, config.products.get(name)?))) else {
+        return Ok(None);
+    };
+    let marks = Marks::open(Arc::new(OnDisk), &config.data_dir, Some(name.as_str()));
+    let path = Marks::folder_in(&config.data_dir);
+    let marks = marks.map_err(|source| AgentError::DataFolder { path, source })?;
+    Ok(Some(Own { marks, supervisor: parent.supervisor, most_boots: product.trial_starts, restart }))
 }
 
 /// Runs the loop, and beside it the API and the serving of blobs, until the loop ends: told to by `shutdown`, or by itself.

@@ -2,7 +2,7 @@
 //!
 //! Read [`agent`] for how the parts are wired, [`driver`] for the one loop, [`store`] for what survives a power cut,
 //! [`config`] for what an administrator says, [`install`] for slots, journal and health, [`api`] for the local surface,
-//! [`helper`] for the process with rights beside an agent without.
+//! [`helper`] for the process with rights beside an agent without, [`supervise`] for the parent that outlives every build.
 //! Decisions are the core's: nothing here judges a document, a record or a gate.
 
 mod admission;
@@ -21,3 +21,4 @@ pub mod identity;
 pub mod install;
 pub mod observer;
 pub mod store;
+pub mod supervise;

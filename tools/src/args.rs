@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, fleet, helper, node, online, release, rollout};
+use crate::commands::{agent, fleet, helper, node, online, release, rollout, supervise};
 
 /// Rolls signed releases out over a fleet without a control plane.
 ///
@@ -48,4 +48,6 @@ pub(crate) enum Command {
     Agent(agent::AgentArgs),
     /// Run the process with rights beside an agent that has none: it alone writes slots and starts versions.
     Helper(helper::HelperArgs),
+    /// Run this machine's agent as a child: start it again when it ends, and go back when a new build of it fails.
+    Supervise(supervise::SuperviseArgs),
 }

@@ -17,7 +17,7 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     match commands::run(args::Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("swell: {}", failure::with_causes(&failure));
             failure.exit_code()

@@ -20,6 +20,8 @@ pub enum Activator {
     Systemd(SystemdActivator),
     /// Tells a running process by a signal.
     Signal(SignalActivator),
+    /// This agent itself is the product: it is restarted by `swell supervise`, which runs what is on trial.
+    Agent,
     /// Leaves slots and starts to `swell helper`, which has the rights for it.
     Helper(HelperActivator),
 }
@@ -176,6 +178,7 @@ enum ActivatorType {
     Systemd,
     Signal,
     Helper,
+    Agent,
 }
 
 #[derive(Deserialize)]
@@ -202,9 +205,9 @@ const REBOOT_TIMEOUT: Duration = Duration::from_secs(600);
 const HELPER_SOCKET: &str = "/run/groundswell-helper/helper.sock";
 
 impl ActivatorFile {
-    /// Whether the agent keeps the process running itself.
+    /// Whether the agent keeps the process running itself, or is it.
     pub(super) fn is_supervised(&self) -> bool {
-        self.r#type == ActivatorType::Supervise
+        matches!(self.r#type, ActivatorType::Supervise | ActivatorType::Agent)
     }
 
     /// The unit, for a health check that names none.
@@ -269,6 +272,7 @@ impl ActivatorFile {
             ActivatorType::Helper => Ok(Activator::Helper(HelperActivator {
                 socket: folder.join(self.socket.unwrap_or_else(|| PathBuf::from(HELPER_SOCKET))),
             })),
+            ActivatorType::Agent => Ok(Activator::Agent),
         }
     }
 

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use super::error::ConfigError;
 use super::period::Size;
 use super::product::ProductFile;
+use super::supervise::SuperviseFile;
 use super::trust::TrustRaises;
-use super::{Config, DiskLimits, LogFormat};
+use super::{Activator, Config, DiskLimits, LogFormat};
 
 /// A slot holds the binary under the product's name, and this file. All else of ours in it begins with a dot.
 pub(super) const RESERVED: &str = "slot.json";
@@ -41,6 +42,8 @@ struct File {
     limits: LimitsFile,
     #[serde(default)]
     trust: TrustRaises,
+    #[serde(default)]
+    supervise: SuperviseFile,
     #[serde(default)]
     product: BTreeMap<Product, ProductFile>,
 }
@@ -98,6 +101,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let product = product.check(folder).map_err(|(key, message)| wrong(&format!("product.{name}.{key}"), message))?;
         products.insert(name, product);
     }
+    if let [one, other, ..] = products.iter().filter(|(_, it)| it.activator == Activator::Agent).collect::<Vec<_>>()[..] {
+        return Err(wrong("product", format!("`{}` and `{}` cannot both be the agent itself", one.0, other.0)));
+    }
+    let supervise = file.supervise.check().map_err(|(key, message)| wrong(key, message))?;
     Ok(Config {
         socket: file.socket.map_or_else(|| data_dir.join("agent.sock"), here),
         data_dir,
@@ -117,6 +124,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
             slot_bytes: file.limits.slots.0,
         },
         trust: file.trust,
+        supervise,
         products,
     })
 }

@@ -131,6 +131,10 @@ impl ProductFile {
                         use \"systemd\", \"command\" or \"signal\"";
             return Err(("activator.type", told.to_owned()));
         }
+        if activator == Activator::Agent {
+            let told = "an agent is replaced by `swell supervise`, and a helper starts no agent";
+            return Err(("activator.type", told.to_owned()));
+        }
         if matches!(activator, Activator::Helper(_)) {
             return Err(("activator.type", "this is the helper's own file: say here what starts a version".to_owned()));
         }

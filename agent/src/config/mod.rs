@@ -13,6 +13,7 @@ mod helper;
 mod hooks;
 mod period;
 mod product;
+mod supervise;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,9 @@ pub use error::ConfigError;
 pub use health::{HealthCheck, HealthConfig, HttpTarget, TcpTarget, UnitTarget};
 pub use helper::{HelperConfig, HelperProduct};
 pub use hooks::HooksConfig;
+pub(crate) use period::length_of_time;
 pub use product::ProductConfig;
+pub use supervise::SuperviseConfig;
 pub use trust::{TrustRaise, TrustRaises};
 
 /// The agent's configuration, checked.
@@ -63,6 +66,8 @@ pub struct Config {
     pub limits: DiskLimits,
     /// Trust beyond the fleet document; only ever raises.
     pub trust: TrustRaises,
+    /// How `swell supervise` judges and restarts the agent; the agent itself only checks it.
+    pub supervise: SuperviseConfig,
     /// The products that this node installs, at most [`groundswell_core::limits::PRODUCTS`].
     pub products: BTreeMap<Product, ProductConfig>,
 }
@@ -111,6 +116,12 @@ impl Config {
     #[must_use]
     pub fn documented_default() -> &'static str {
         include_str!("../../../docs/agent.toml")
+    }
+
+    /// The product that is this agent itself, where one is configured.
+    #[must_use]
+    pub fn own_product(&self) -> Option<&Product> {
+        self.products.iter().find(|(_, product)| product.activator == Activator::Agent).map(|(name, _)| name)
     }
 
     /// The folder that holds the slots of `product`.

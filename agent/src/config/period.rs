@@ -24,6 +24,11 @@ fn period(text: &str) -> Result<Period, String> {
     Ok(Period(length))
 }
 
+/// A length of time as it is written in the file; `None` when it is none.
+pub(crate) fn length_of_time(text: &str) -> Option<Duration> {
+    period(text).ok().map(|Period(length)| length)
+}
+
 fn size(text: &str) -> Result<Size, String> {
     let wrong = || format!("`{text}` is not a size like \"800KiB\", \"500MiB\" or \"2GiB\"");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -39,8 +39,13 @@ impl ProductConfig {
 
 /// What the install machine needs to know of a product that is started so.
 pub(super) fn manner(activator: &Activator, trial_starts: u32) -> Manner {
-    let restarts_machine = matches!(activator, Activator::Command(CommandActivator { reboot: Some(_), .. }));
-    Manner { trial_starts, restarts_machine }
+    match activator {
+        // What the machine is to an operating system, the supervisor is to the agent. It counts the boots of a trial, and
+        // knows why it went back: the agent's own count comes second.
+        Activator::Agent => Manner { trial_starts: trial_starts.saturating_add(1), restarts_machine: true },
+        Activator::Command(CommandActivator { reboot: Some(_), .. }) => Manner { trial_starts, restarts_machine: true },
+        _ => Manner { trial_starts, restarts_machine: false },
+    }
 }
 
 #[derive(Deserialize)]
@@ -80,7 +85,7 @@ impl ProductFile {
         let activator = self.activator.check(folder)?;
         let health = match (self.health, &activator) {
             (Some(health), _) => health.check(supervised, unit)?,
-            (None, Activator::Supervise(_)) => HealthConfig::every(HealthCheck::Process),
+            (None, Activator::Supervise(_) | Activator::Agent) => HealthConfig::every(HealthCheck::Process),
             (None, Activator::Systemd(systemd)) => {
                 let target = UnitTarget { unit: systemd.unit.clone(), systemctl: systemd.systemctl.clone() };
                 HealthConfig::every(HealthCheck::Unit(target))

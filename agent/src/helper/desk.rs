@@ -31,6 +31,9 @@ use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
 use crate::install::slots::Room;
 
+/// Only an agent that is its own product asks for the time of a trial, and no helper starts one.
+const NO_MATTER_MS: u64 = 0;
+
 /// The documents, shared by the desks of all products.
 pub type SharedArchive = Arc<Mutex<Archive>>;
 
@@ -96,7 +99,7 @@ impl Desk {
         let place = Place { files, folder: folder.clone(), product, boot, room };
         let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
         let lock = lock(&folder)?.ok_or(io::ErrorKind::AlreadyExists)?;
-        let starter = Starter::open(&config.activator, &folder).await;
+        let starter = Starter::open(&config.activator, &folder, None).await;
         let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping);
         Ok(Self { settings, archive, executor, disk, handed, reverted: None, _lock: lock })
     }
@@ -176,7 +179,7 @@ impl Desk {
         match self.warrant(release).await {
             Ok(Warrant { install, .. }) => {
                 self.reverted = None;
-                self.execute(Step::Activate { install, claim }).await
+                self.execute(Step::Activate { install, claim, within_ms: NO_MATTER_MS }).await
             }
             Err(refusal) => refused(refusal),
         }

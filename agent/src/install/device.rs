@@ -16,10 +16,12 @@ use groundswell_core::node::effect::Step;
 use groundswell_core::node::input::{LocalPolicy, Recovered, Report};
 use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Product;
+use rustix::process::Pid;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::activate::leftover::run_of;
 use super::activate::{Launch, Starter};
 use super::artifact::ArtifactSource;
 use super::blocks;
@@ -30,6 +32,7 @@ use super::remote::{Remote, Shown};
 use super::slots::Room;
 use crate::config::{Activator, Config, HelperActivator, ProductConfig};
 use crate::health::{Changed, Monitor, Target};
+use crate::supervise::own::Own;
 
 /// Steps that may wait: the core asks for one at a time, and for a revert while one runs.
 const STEPS: usize = 8;
@@ -49,8 +52,10 @@ pub struct Settings {
     pub config: ProductConfig,
     /// How much its slots may take, and what must stay free on the folder's file system.
     pub room: Room,
-    /// The present run of the machine.
+    /// The present run of the machine; where the product is this agent itself, of its process.
     pub boot: Boot,
+    /// This agent, where the product is itself.
+    pub own: Option<Own>,
     /// How often inhibit files and free space are looked at, and how soon what the disk refused is tried again.
     pub block_interval: Duration,
 }
@@ -58,15 +63,18 @@ pub struct Settings {
 impl Settings {
     /// The settings of a product of `config`; `None` when it is not configured.
     #[must_use]
-    pub fn from_config(config: &Config, product: &Product) -> Option<Self> {
+    pub fn from_config(config: &Config, product: &Product, own: Option<Own>) -> Option<Self> {
         let how = config.products.get(product)?.clone();
         let helper = matches!(how.activator, Activator::Helper(_));
+        let own = own.filter(|_| config.own_product() == Some(product));
+        let boot = if config.own_product() == Some(product) { this_process() } else { this_boot() };
         Some(Self {
             product: product.clone(),
             folder: if helper { config.data_dir.clone() } else { config.product_dir(product) },
             config: how,
             room: Room { keep_free_bytes: config.limits.keep_free_bytes, slot_bytes: config.limits.slot_bytes },
-            boot: this_boot(),
+            boot,
+            own,
             block_interval: BLOCK_INTERVAL,
         })
     }
@@ -198,7 +206,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Starts a device for each product of `config`.
+    /// Starts a device for each product of `config`. `own` is this agent, where one of them is itself.
     ///
     /// # Errors
     /// When a product's folder cannot be used; those started before it are stopped by their drop.
@@ -206,9 +214,10 @@ impl Devices {
         config: &Config,
         artifacts: &Arc<dyn ArtifactSource>,
         reports: &mpsc::Sender<(Product, Report)>,
+        own: Option<&Own>,
     ) -> Result<Self, DeviceError> {
         let mut devices = BTreeMap::new();
-        for settings in config.products.keys().filter_map(|product| Settings::from_config(config, product)) {
+        for settings in config.products.keys().filter_map(|product| Settings::from_config(config, product, own.cloned())) {
             let product = settings.product.clone();
             devices.insert(product, Device::start(settings, Arc::clone(artifacts), reports.clone())?);
         }
@@ -340,12 +349,12 @@ enum Happened {
 
 impl Task {
     async fn live(self, mut steps: mpsc::Receiver<Step>) {
-        let Settings { product, folder, config, block_interval, .. } = &self.settings;
+        let Settings { product, folder, config, block_interval, own, .. } = &self.settings;
         let (changes, mut changed) = mpsc::channel(CHANGES);
         let stopping = self.stopping.clone();
         let (mut executor, process) = match &self.place {
             Ground::Own { disk, .. } => {
-                let starter = Starter::open(&config.activator, folder).await;
+                let starter = Starter::open(&config.activator, folder, own.clone()).await;
                 let process = starter.process();
                 let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping);
                 (Installer::Own(Box::new(executor)), process)
@@ -485,6 +494,12 @@ pub(crate) fn this_boot() -> Boot {
     Boot(text.trim().to_owned())
 }
 
+/// Names the present run of this process; as [`this_boot`].
+fn this_process() -> Boot {
+    let process = i32::try_from(std::process::id()).ok().and_then(Pid::from_raw);
+    Boot(process.and_then(run_of).unwrap_or_default())
+}
+
 fn begin(work: Work, step: Step) -> Work {
     match work {
         Work::Rest(mut executor) => Work::Running(Box::pin(async move {
@@ -510,7 +525,9 @@ fn disturbs(step: &Step) -> bool {
 fn stable_after(activator: &Activator) -> Duration {
     match activator {
         Activator::Supervise(supervise) => supervise.restart.stable_after,
-        Activator::Command(_) | Activator::Systemd(_) | Activator::Signal(_) | Activator::Helper(_) => Duration::ZERO,
+        Activator::Command(_) | Activator::Systemd(_) | Activator::Signal(_) | Activator::Helper(_) | Activator::Agent => {
+            Duration::ZERO
+        }
     }
 }
 

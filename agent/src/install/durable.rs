@@ -53,7 +53,7 @@ pub(crate) fn remove_file(files: &dyn Files, path: &Path) -> io::Result<()> {
 }
 
 /// Removes a folder with all in it, without following a symlink; one that is not there is removed already.
-pub(super) fn remove_tree(files: &dyn Files, folder: &Path) -> io::Result<()> {
+pub(crate) fn remove_tree(files: &dyn Files, folder: &Path) -> io::Result<()> {
     match files.kind(folder)? {
         None => return Ok(()),
         Some(Kind::File | Kind::Other) => return remove_file(files, folder),
@@ -66,6 +66,6 @@ pub(super) fn remove_tree(files: &dyn Files, folder: &Path) -> io::Result<()> {
 }
 
 /// Whether an error says that there is no space: free blocks, inodes, or quota.
-pub(super) fn is_disk_full(error: &io::Error) -> bool {
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -185,7 +185,10 @@ impl Executor {
         self.insist(&pending).await;
         match step {
             Step::Stage { install } => self.stage(install).await,
-            Step::Activate { install, claim } => self.activate(install, *claim).await,
+            Step::Activate { install, claim, within_ms } => {
+                self.starter.allow(Duration::from_millis(*within_ms));
+                self.activate(install, *claim).await
+            }
             Step::Confirm { release } => self.confirm(*release).await,
             Step::Revert { release, reason, at_fault } => {
                 self.revert(*release, &Cause { reason: reason.clone(), at_fault: *at_fault }).await

@@ -124,7 +124,7 @@ impl Remote {
                 let papers = blocking(move || source.papers(&product)).await;
                 self.stage(install, &papers).await
             }
-            Step::Activate { install, claim } => {
+            Step::Activate { install, claim, .. } => {
                 let papers = self.shown.papers.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let order = Order::Activate { product, release: install.release, claim: *claim };
                 self.activate(install.release, &order, &papers).await

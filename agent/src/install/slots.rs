@@ -234,7 +234,7 @@ impl Slots {
         let mut file = self.files.create(&incoming, 0o600).map_err(cannot(&incoming))?;
         file.reserve(described.contents.size_bytes).map_err(cannot(&incoming))?;
         let found = copy(source, &mut *file, described.contents.size_bytes, &incoming)?;
-        matches(&described.contents, found)?;
+        matches((described.contents.size_bytes, described.contents.sha256), found)?;
         let binary = self.binary(slot);
         file.set_mode(0o555)
             .and_then(|()| file.sync())
@@ -277,15 +277,7 @@ impl Slots {
     /// # Errors
     /// `InvalidData` with a [`Mismatch`] inside; otherwise what the file system says.
     pub fn verify(&self, slot: Slot, contents: &Contents) -> io::Result<()> {
-        let path = self.binary(slot);
-        let mut file = self.files.open(&path)?;
-        let wrong = |mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch);
-        let found = hash(&mut *file, contents.size_bytes)?;
-        matches(contents, found).map_err(wrong)?;
-        if !file.is_at(&path)? {
-            return Err(wrong(Mismatch::Exchanged));
-        }
-        Ok(())
+        verify_file(&*self.files, &self.binary(slot), contents.size_bytes, contents.sha256)
     }
 
     /// Swaps `current`; `None` removes it. At every instant it leads to the old slot or the new one (case I5).
@@ -340,6 +332,21 @@ impl Slots {
     }
 }
 
+/// Checks size and digest of a file on one open descriptor, and that its name still leads to it.
+///
+/// # Errors
+/// `InvalidData` with a [`Mismatch`] inside; otherwise what the file system says.
+pub fn verify_file(files: &dyn Files, path: &Path, size_bytes: u64, sha256: Digest) -> io::Result<()> {
+    let mut file = files.open(path)?;
+    let wrong = |mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch);
+    let found = hash(&mut *file, size_bytes)?;
+    matches((size_bytes, sha256), found).map_err(wrong)?;
+    if !file.is_at(path)? {
+        return Err(wrong(Mismatch::Exchanged));
+    }
+    Ok(())
+}
+
 /// Copies at most one byte more than `size_bytes`, so that a longer file is noticed and not written out.
 fn copy(source: impl Read, target: &mut dyn Writing, size_bytes: u64, path: &Path) -> Result<(u64, Digest), FillError> {
     let mut source = source.take(size_bytes.saturating_add(1));
@@ -378,12 +385,12 @@ fn hash(file: &mut dyn Reading, size_bytes: u64) -> io::Result<(u64, Digest)> {
     }
 }
 
-fn matches(contents: &Contents, (length, digest): (u64, Digest)) -> Result<(), Mismatch> {
-    if length != contents.size_bytes {
-        return Err(Mismatch::Size { signed: contents.size_bytes, found: length });
+fn matches((signed_length, signed): (u64, Digest), (length, found): (u64, Digest)) -> Result<(), Mismatch> {
+    if length != signed_length {
+        return Err(Mismatch::Size { signed: signed_length, found: length });
     }
-    if digest != contents.sha256 {
-        return Err(Mismatch::Digest { signed: contents.sha256, found: digest });
+    if found != signed {
+        return Err(Mismatch::Digest { signed, found });
     }
     Ok(())
 }

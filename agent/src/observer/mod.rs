@@ -306,6 +306,7 @@ fn open_node(settings: &Settings) -> Result<(Node, Vec<Effect>), ObserverError> 
         local_trust: LocalTrust::default(),
         bootstrap: settings.peers.clone(),
         silent: true,
+        agent: None,
     };
     let seed = identity::generate().map_err(|error| ObserverError::Start { what: "no randomness", source: error.into() })?;
     let crypto = Box::new(SoftwareCrypto::from_secret(&settings.secret));

@@ -50,7 +50,7 @@ fn reason() -> Reason {
 fn step(order: Order, install: &Install) -> Step {
     match order {
         Order::Stage => Step::Stage { install: install.clone() },
-        Order::Activate => Step::Activate { install: install.clone(), claim: claim() },
+        Order::Activate => Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 },
         Order::Confirm => Step::Confirm { release: install.release },
         Order::Revert => Step::Revert { release: install.release, reason: reason(), at_fault: true },
     }

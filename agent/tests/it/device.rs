@@ -371,6 +371,7 @@ async fn two_agents_do_not_share_a_folder() {
         config: workshop.config.clone(),
         room: Room::ENDLESS,
         boot: workshop.boot.clone(),
+        own: None,
         block_interval: std::time::Duration::from_secs(1),
     };
     let (sender, _reports) = mpsc::channel(1);
@@ -388,7 +389,7 @@ async fn a_stop_in_the_middle_of_an_activation_is_finished_by_the_next_start() {
     bench.install(&one).await;
     bench.stage(&two).await;
     fs::remove_file(workshop.path("go")).unwrap();
-    bench.device.step(Step::Activate { install: two.clone(), claim: claim() }).unwrap();
+    bench.device.step(Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).unwrap();
     while workshop.lines("started").len() < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -486,7 +487,7 @@ async fn a_process_left_over_by_an_agent_that_died_is_stopped_before_anything_st
     executor.recover().await.unwrap();
     for step in [
         Step::Stage { install: one.clone() },
-        Step::Activate { install: one.clone(), claim: claim() },
+        Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 },
         Step::Confirm { release: one.release },
     ] {
         executor.execute(&step).await;

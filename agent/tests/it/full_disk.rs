@@ -137,7 +137,7 @@ async fn on_one() -> (Workshop, Scarce, Executor, Install, Install) {
     executor.recover().await.unwrap();
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
     executor.execute(&Step::Stage { install: one.clone() }).await;
-    executor.execute(&Step::Activate { install: one.clone(), claim: claim() }).await;
+    executor.execute(&Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 }).await;
     executor.execute(&Step::Confirm { release: one.release }).await;
     (workshop, scarce, executor, one, two)
 }
@@ -172,7 +172,7 @@ async fn b2_an_upgrade_under_way_is_finished_from_the_reserve_when_the_disk_runs
         let (workshop, scarce, mut executor, one, two) = on_one().await;
         executor.execute(&Step::Stage { install: two.clone() }).await;
         scarce.leave(0);
-        let outcome = executor.execute(&Step::Activate { install: two.clone(), claim: claim() }).await;
+        let outcome = executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
         assert_eq!(outcome, Outcome::Report(Report::Activated { release: two.release }));
         scarce.leave(scarce.0.load(Ordering::SeqCst).min(80 * 1024));
         let last = if confirm {
@@ -204,7 +204,7 @@ async fn b2_an_upgrade_under_way_is_finished_from_the_reserve_when_the_disk_runs
 async fn b2_without_any_space_a_confirm_is_never_given_up_and_a_revert_starts_the_old_version() {
     let (workshop, scarce, mut executor, _, two) = on_one().await;
     executor.execute(&Step::Stage { install: two.clone() }).await;
-    executor.execute(&Step::Activate { install: two.clone(), claim: claim() }).await;
+    executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
     std::fs::remove_file(workshop.product_folder().join("reserve")).unwrap();
     scarce.leave(0);
     assert_eq!(executor.execute(&Step::Confirm { release: two.release }).await, Outcome::Again);
@@ -214,7 +214,7 @@ async fn b2_without_any_space_a_confirm_is_never_given_up_and_a_revert_starts_th
 
     let three = workshop.release(3, "echo three");
     executor.execute(&Step::Stage { install: three.clone() }).await;
-    executor.execute(&Step::Activate { install: three.clone(), claim: claim() }).await;
+    executor.execute(&Step::Activate { install: three.clone(), claim: claim(), within_ms: 900_000 }).await;
     scarce.leave(2);
     let revert = Step::Revert { release: three.release, reason: Reason::lossy("unhealthy"), at_fault: true };
     let outcome = executor.execute(&revert).await;
@@ -231,7 +231,7 @@ async fn what_can_never_run_again_is_given_back_and_nothing_else() {
     let (workshop, _, mut executor, _, two) = on_one().await;
     executor.execute(&Step::Stage { install: two.clone() }).await;
     assert!(!executor.reclaim().await, "what is staged stays");
-    executor.execute(&Step::Activate { install: two.clone(), claim: claim() }).await;
+    executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
     assert!(!executor.reclaim().await, "the way back stays as long as the trial lasts");
     executor.execute(&Step::Confirm { release: two.release }).await;
     assert!(executor.reclaim().await, "below the floor nothing runs again");

@@ -129,6 +129,7 @@ impl Bench {
             config,
             room: Room::ENDLESS,
             boot: Boot("first".to_owned()),
+            own: None,
             block_interval: Duration::from_millis(20),
         };
         let papers = Arc::new(Mutex::new(vec![b"one".to_vec(), b"two".to_vec()]));
@@ -161,7 +162,7 @@ impl Bench {
     }
 
     async fn activate(&mut self, install: &Install) -> Report {
-        self.device.step(Step::Activate { install: install.clone(), claim: claim() }).unwrap();
+        self.device.step(Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).unwrap();
         self.until(|report| matches!(report, Report::Activated { .. } | Report::ActivateFailed { .. }).then_some(report)).await
     }
 }
@@ -187,7 +188,7 @@ async fn a_switch_is_asked_for_by_the_documents_of_the_moment_it_was_decided() {
     let mut bench = Bench::start();
     let install = bench.workshop.release(1, "echo one");
     // The step waits for a helper; meanwhile the mesh brings more.
-    bench.device.step(Step::Activate { install: install.clone(), claim: claim() }).unwrap();
+    bench.device.step(Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).unwrap();
     bench.papers.lock().unwrap().push(b"three".to_vec());
     let (seen, _helper) = helper(bench.socket(), vec![Answer::Outcome(Outcome::Activated)]);
     bench.until(|report| matches!(report, Report::Activated { .. }).then_some(())).await;

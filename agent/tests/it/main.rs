@@ -21,5 +21,6 @@ mod identity;
 mod local_api;
 mod reboot;
 mod store;
+mod supervise;
 mod updaters;
 mod workshop;

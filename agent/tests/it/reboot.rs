@@ -61,7 +61,7 @@ impl Machine {
 
     /// Activates, up to the restart of the machine, which the agent does not live to see.
     async fn hand_over(&self, executor: &mut Executor, install: &Install) {
-        let order = Step::Activate { install: install.clone(), claim: claim() };
+        let order = Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 };
         // The stand-in for `reboot` stops nobody, so here the agent is what gives up first.
         let outcome = executor.execute(&order).await;
         assert!(
@@ -188,7 +188,7 @@ async fn a_power_cut_while_a_system_is_handed_over_never_hands_it_over_again() {
     let mut executor = machine.executor().await;
     executor.recover().await.unwrap();
     executor.execute(&Step::Stage { install: two.clone() }).await;
-    executor.execute(&Step::Activate { install: two.clone(), claim: claim() }).await;
+    executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
     drop(executor);
     let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
     command.run = run;

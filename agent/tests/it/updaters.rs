@@ -67,7 +67,7 @@ impl Board {
         let mut executor = self.workshop.executor().await;
         executor.recover().await.unwrap();
         executor.execute(&Step::Stage { install: install.clone() }).await;
-        let outcome = executor.execute(&Step::Activate { install: install.clone(), claim: claim() }).await;
+        let outcome = executor.execute(&Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).await;
         assert!(
             matches!(&outcome, Outcome::Report(Report::ActivateFailed { reason, .. }) if reason.contains("did not go down")),
             "{}: {outcome:?}",

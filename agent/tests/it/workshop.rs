@@ -170,6 +170,7 @@ impl Workshop {
             config: self.config.clone(),
             room: self.room,
             boot: self.boot.clone(),
+            own: None,
             block_interval: Duration::from_millis(20),
         };
         let (sender, reports) = mpsc::channel(16);
@@ -186,7 +187,7 @@ impl Workshop {
 
     /// The same over these files.
     pub(crate) async fn executor_on(&self, disk: Disk) -> Executor {
-        let starter = Starter::open(&self.config.activator, &self.product_folder()).await;
+        let starter = Starter::open(&self.config.activator, &self.product_folder(), None).await;
         let (stop, stopping) = watch::channel(false);
         // A sender that is gone means "stop": this one lives as long as the test.
         std::mem::forget(stop);
@@ -280,7 +281,7 @@ impl Bench {
     }
 
     pub(crate) async fn activate(&mut self, install: &Install) -> Report {
-        self.device.step(Step::Activate { install: install.clone(), claim: claim() }).unwrap();
+        self.device.step(Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).unwrap();
         self.until(|report| matches!(report, Report::Activated { .. } | Report::ActivateFailed { .. }).then_some(report)).await
     }
 

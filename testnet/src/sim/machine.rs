@@ -98,6 +98,7 @@ impl Machine {
             local_trust: LocalTrust::default(),
             bootstrap,
             silent: false,
+            agent: None,
         };
         let mut seeds = [0; 32];
         seeds[..8].copy_from_slice(&seed.to_le_bytes());

@@ -1,10 +1,13 @@
 //! `swell agent`: runs this machine's agent until it is told to stop.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Args;
-use groundswell_agent::agent::{self, AgentError};
+use groundswell_agent::agent::{self, AgentError, Ended};
 use groundswell_agent::config::{Config, LogFormat};
+use groundswell_agent::supervise::RESTART;
+use groundswell_agent::supervise::own::Parent;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -28,18 +31,20 @@ pub(crate) struct AgentArgs {
 }
 
 /// Does it.
-pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
     if args.print_config {
         print!("{}", Config::documented_default());
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let config = Config::load(&args.config).map_err(|error| Failure::invalid_by("the agent does not start", error))?;
     let filter = log_filter(&args.config, &config.log_filter)?;
     if args.check {
         println!("{} is a valid configuration", args.config.display());
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     begin_log(config.log_format, filter)?;
+    let parent = Parent::from_environment(|name| std::env::var(name).ok());
+    let parent = parent.map_err(|source| Failure::failed("the agent does not run", source))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -50,10 +55,13 @@ pub(crate) fn run(args: AgentArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
     let ended = runtime.block_on(async {
         let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
-        agent::run(config, told).await.map_err(failure)
+        agent::run_under(config, parent, told).await.map_err(failure)
     });
     tracing::info!("stopped");
-    ended
+    Ok(match ended? {
+        Ended::Told => ExitCode::SUCCESS,
+        Ended::ToBeReplaced => ExitCode::from(RESTART),
+    })
 }
 
 /// What is logged, as the configuration at `path` says.

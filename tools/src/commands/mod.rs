@@ -7,13 +7,16 @@ pub(crate) mod node;
 pub(crate) mod online;
 pub(crate) mod release;
 pub(crate) mod rollout;
+pub(crate) mod supervise;
+
+use std::process::ExitCode;
 
 use crate::args::Command;
 use crate::failure::Failure;
 
-/// Runs a command.
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
-    match command {
+/// Runs a command; its exit code where it did what it should.
+pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
+    let done = match command {
         Command::Fleet(command) => fleet::run(command),
         Command::Node(command) => node::run(command),
         Command::Release(command) => release::run(command),
@@ -25,7 +28,9 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Peers(args) => online::peers::run(&args),
         Command::Leases(args) => online::leases::run(&args),
         Command::Events(args) => online::events::run(&args),
-        Command::Agent(args) => agent::run(args),
         Command::Helper(args) => helper::run(args),
-    }
+        Command::Agent(args) => return agent::run(args),
+        Command::Supervise(args) => return supervise::run(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

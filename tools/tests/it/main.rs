@@ -10,3 +10,4 @@ mod offline_rollout;
 mod online;
 mod pages;
 mod tidy;
+mod units;

@@ -36,7 +36,7 @@ struct Child {
 }
 
 /// Writes down that `process`, leader of its group, runs for the product in `folder`.
-pub(super) fn remember(folder: &Path, process: Pid) {
+pub(crate) fn remember(folder: &Path, process: Pid) {
     let written = identify(process).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).and_then(|child| {
         let text = serde_json::to_vec(&child).map_err(io::Error::from)?;
         replace(&OnDisk, folder, NAME, &text)
@@ -47,12 +47,25 @@ pub(super) fn remember(folder: &Path, process: Pid) {
 }
 
 /// Takes that back.
-pub(super) fn forget(folder: &Path) {
+pub(crate) fn forget(folder: &Path) {
     let _ = remove_file(&OnDisk, &folder.join(NAME));
 }
 
 /// Stops whatever an earlier agent left running for the product in `folder`: SIGTERM, and SIGKILL after `grace`.
 pub async fn stop(folder: &Path, grace: Duration) {
+    stop_known(folder, grace).await;
+    for process in marked(folder) {
+        tracing::warn!(process = process.as_raw_nonzero(), "a stray process of the product is stopped");
+        let _ = kill_process(process, Signal::TERM);
+        if !gone(process, grace).await {
+            let _ = kill_process(process, Signal::KILL);
+            gone(process, grace).await;
+        }
+    }
+}
+
+/// Stops the process that is written down in `folder`, and no other; takes that back.
+pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
     let written: Option<Child> = fs::read(folder.join(NAME)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     if let Some(child) = written
         && let Some(process) = Pid::from_raw(child.process)
@@ -62,14 +75,6 @@ pub async fn stop(folder: &Path, grace: Duration) {
         signal(process, Signal::TERM);
         if !gone(process, grace).await {
             signal(process, Signal::KILL);
-            gone(process, grace).await;
-        }
-    }
-    for process in marked(folder) {
-        tracing::warn!(process = process.as_raw_nonzero(), "a stray process of the product is stopped");
-        let _ = kill_process(process, Signal::TERM);
-        if !gone(process, grace).await {
-            let _ = kill_process(process, Signal::KILL);
             gone(process, grace).await;
         }
     }
@@ -102,6 +107,12 @@ fn stat(process: Pid) -> Option<(String, u64)> {
 
 fn is_zombie(process: Pid) -> bool {
     stat(process).is_none_or(|(state, _)| state == "Z" || state == "X")
+}
+
+/// Names this one run of a process: no other one, before or after it, has this name.
+pub(crate) fn run_of(process: Pid) -> Option<String> {
+    let child = identify(process)?;
+    Some(format!("{}/{}/{}", child.boot, child.process, child.started_ticks))
 }
 
 fn identify(process: Pid) -> Option<Child> {

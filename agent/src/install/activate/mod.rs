@@ -1,4 +1,4 @@
-//! Starting versions: by a command, as a supervised child, through systemd, by a signal.
+//! Starting versions: by a command, as a supervised child, through systemd, by a signal, or this agent itself.
 //!
 //! All are told which version by the same environment ([`Launch`]); none uses a shell. What a supervised process
 //! does between starts is the business of `supervise`; whether a version works is judged in `crate::health`.
@@ -13,6 +13,7 @@ pub mod supervise;
 mod systemd;
 
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -25,6 +26,7 @@ pub(super) use self::command::hook;
 use self::supervise::Supervisor;
 use super::disk::Failure;
 use crate::config::{Activator, SignalActivator};
+use crate::supervise::own::{Own, Replacement};
 
 /// Starts and stops the versions of one product.
 #[derive(Debug)]
@@ -37,11 +39,14 @@ pub enum Starter {
     Systemd(Systemd),
     /// By a signal.
     Signal(SignalActivator),
+    /// Through the supervisor of this agent, which is the product.
+    Agent(Replacement),
 }
 
 impl Starter {
     /// A starter as configured. A process left over by an agent that died is stopped first.
-    pub async fn open(activator: &Activator, folder: &Path) -> Self {
+    /// `own` is this agent, where it is the product itself.
+    pub async fn open(activator: &Activator, folder: &Path, own: Option<Own>) -> Self {
         match activator {
             Activator::Command(config) => Self::Command(Commands::new(config.clone())),
             Activator::Supervise(config) => {
@@ -51,6 +56,7 @@ impl Starter {
             Activator::Systemd(config) => Self::Systemd(Systemd::new(config.clone())),
             Activator::Signal(config) => Self::Signal(config.clone()),
             Activator::Helper(_) => unreachable!("what a helper installs is started by the helper"),
+            Activator::Agent => Self::Agent(Replacement::new(own)),
         }
     }
 
@@ -64,6 +70,7 @@ impl Starter {
             Self::Supervise(supervisor) => supervisor.run(launch.clone(), true).await,
             Self::Systemd(systemd) => systemd.start(launch).await,
             Self::Signal(config) => signal::tell(config),
+            Self::Agent(replacement) => replacement.start(launch).await,
         }
     }
 
@@ -74,7 +81,14 @@ impl Starter {
     pub async fn keep(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
             Self::Supervise(supervisor) => supervisor.run(launch.clone(), false).await,
-            Self::Command(_) | Self::Systemd(_) | Self::Signal(_) => Ok(()),
+            Self::Command(_) | Self::Systemd(_) | Self::Signal(_) | Self::Agent(_) => Ok(()),
+        }
+    }
+
+    /// How long the version that is started next may take to be confirmed, where whoever starts it wants to know.
+    pub fn allow(&mut self, within: Duration) {
+        if let Self::Agent(replacement) = self {
+            replacement.allow(within);
         }
     }
 
@@ -92,24 +106,28 @@ impl Starter {
             Self::Systemd(systemd) => systemd.stop(launch).await,
             // It is not this agent's to end a process that it did not start; without `current` it finds no binary.
             Self::Signal(_) => Ok(()),
+            Self::Agent(replacement) => replacement.stop().await,
         }
     }
 
-    /// Restarts the machine, and waits for it to go down: returns only when it does not.
+    /// Restarts the machine, and waits for it to go down; for the agent itself, its process. Returns only when that does
+    /// not come.
     pub async fn restart_machine(&mut self, launch: &Launch) -> Failure {
         match self {
             Self::Command(commands) => commands.restart_machine(launch).await,
+            Self::Agent(replacement) => replacement.restart(launch).await,
             _ => Failure::broken("nothing says how to restart the machine: activator.reboot was taken out of the configuration"),
         }
     }
 
-    /// Checks that the machine has started from a version.
+    /// Checks that the machine has started from a version; for the agent itself, its process.
     ///
     /// # Errors
     /// When it has not, or it cannot be told.
     pub async fn booted(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
             Self::Command(commands) => commands.booted(launch).await,
+            Self::Agent(replacement) => replacement.started(launch).await,
             _ => Ok(()),
         }
     }
@@ -121,6 +139,7 @@ impl Starter {
             Self::Supervise(supervisor) => supervisor.output(),
             Self::Systemd(systemd) => systemd.last_lines().await,
             Self::Signal(_) => String::new(),
+            Self::Agent(replacement) => replacement.output(),
         }
     }
 

@@ -10,12 +10,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::output::{BoundedLog, Tail, drain};
+use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
 /// See [`spawn`].
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const BUSY_TRIES: u32 = 50;
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What became of a command.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ impl Drop for Group {
 }
 
 /// Sends a signal to a whole process group; one that is gone is fine.
-pub(super) fn signal(group: Pid, signal: Signal) {
+pub(crate) fn signal(group: Pid, signal: Signal) {
     if let Err(error) = kill_process_group(group, signal)
         && error != rustix::io::Errno::SRCH
     {
@@ -60,7 +61,8 @@ pub(super) fn group(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// Spawns a command as leader of a new process group, without input, its output piped.
+/// Spawns a command as leader of a new process group, without input, its output piped, and without what is between this
+/// agent and whoever started it: a service that finds the agent's `NOTIFY_SOCKET` would speak for the agent.
 ///
 /// "Text file busy" is tried again for half a second: a slot's file that was just written is still open for writing
 /// in a child of another thread between its fork and its exec, and nothing tells when that is over.
@@ -69,6 +71,9 @@ pub(super) async fn spawn(argv: &[String], environment: &[(String, String)]) -> 
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
     };
     let mut command = Command::new(program);
+    for name in PRIVATE {
+        command.env_remove(name);
+    }
     command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut tries = 0;
@@ -100,7 +105,7 @@ pub(super) fn read_output(
 }
 
 /// Waits until the readers have read everything, or gives up on pipes that something holds open.
-pub(super) async fn finish_output(mut readers: JoinSet<()>) {
+pub(crate) async fn finish_output(mut readers: JoinSet<()>) {
     let all = async { while readers.join_next().await.is_some() {} };
     // Dropping the set ends readers whose pipe stays open.
     let _ = timeout(PIPES_CLOSE, all).await;

@@ -22,7 +22,9 @@ use crate::workshop::{Workshop, claim};
 
 /// In the environment of the process that is killed: order, call, phase, folder.
 pub(crate) const ORDERS: &str = "GROUNDSWELL_CRASH_MATRIX";
-const SCRIPT: &str = "echo start $GROUNDSWELL_VERSION >> started; $GROUNDSWELL_BINARY";
+/// A binary that was just written is busy (126) while a child of another test, between its fork and its exec, still has it.
+const SCRIPT: &str = "echo start $GROUNDSWELL_VERSION >> started; \
+                      $GROUNDSWELL_BINARY || { test $? = 126 && sleep 1 && $GROUNDSWELL_BINARY; }";
 const SIGKILL: i32 = 9;
 
 /// The machine's own files, ended by fate.
@@ -134,7 +136,7 @@ fn new(workshop: &Workshop) -> Install {
 fn step(order: Order, install: &Install) -> Step {
     match order {
         Order::Stage => Step::Stage { install: install.clone() },
-        Order::Activate => Step::Activate { install: install.clone(), claim: claim() },
+        Order::Activate => Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 },
         Order::Confirm => Step::Confirm { release: install.release },
         Order::Revert => Step::Revert { release: install.release, reason: reason(), at_fault: true },
     }

@@ -249,25 +249,27 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
     let revert = |way| note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way });
     let old = found.confirmed.as_ref().filter(|confirmed| Some(confirmed.slot) == transaction.from);
     let left = (transaction.to, transaction.contents.clone());
-    if let (Way::Restarting { boot }, Some(Confirmed { slot, contents })) = (way, old) {
+    // What runs after a restart: the old version, or without one whatever was there before the first install.
+    let (slot, contents) = old.map_or_else(|| left.clone(), |old| (old.slot, old.contents.clone()));
+    if let Way::Restarting { boot } = way {
         if *boot == found.boot {
-            return vec![Operation::Restart(*slot, contents.clone())];
+            return vec![Operation::Restart(slot, contents)];
         }
-        let mut operations = vec![Operation::Keep(*slot, contents.clone())];
+        let keep = old.map(|old| Operation::Keep(old.slot, old.contents.clone()));
+        let mut operations: Vec<Operation> = keep.into_iter().collect();
         operations.extend(returned(found, transaction, cause));
         return operations;
     }
     let mut operations = vec![revert(way.clone()), hook(Hook::BeforeRevert, transaction), Operation::Point(transaction.from)];
     match (old, way) {
         (None, _) => operations.push(Operation::Stop(left.0, left.1)),
-        (Some(Confirmed { slot, contents }), Way::Keep) => operations.push(Operation::Keep(*slot, contents.clone())),
-        (Some(Confirmed { slot, contents }), Way::Start) => operations.push(Operation::Start(*slot, contents.clone())),
-        (Some(Confirmed { slot, contents }), Way::Restart | Way::Restarting { .. }) => {
-            operations.push(Operation::Start(*slot, contents.clone()));
-            operations.push(revert(Way::Restarting { boot: found.boot.clone() }));
-            operations.push(Operation::Restart(*slot, contents.clone()));
-            return operations;
-        }
+        (Some(_), Way::Keep) => operations.push(Operation::Keep(slot, contents.clone())),
+        (Some(_), _) => operations.push(Operation::Start(slot, contents.clone())),
+    }
+    if matches!(way, Way::Restart) {
+        operations.push(revert(Way::Restarting { boot: found.boot.clone() }));
+        operations.push(Operation::Restart(slot, contents));
+        return operations;
     }
     operations.extend(returned(found, transaction, cause));
     operations

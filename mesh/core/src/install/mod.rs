@@ -8,6 +8,7 @@ pub mod machine;
 mod operation;
 pub mod recovery;
 mod state;
+pub mod supervision;
 
 pub use operation::{Hook, Operation};
 pub use state::{Boot, Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Slot, SlotState, Transaction, Way};

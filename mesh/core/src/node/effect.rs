@@ -113,6 +113,8 @@ pub enum Step {
         install: Install,
         /// The claim under which it happens, for the hooks' environment.
         claim: ClaimName,
+        /// How long the rollout gives it to be confirmed, in milliseconds: for what goes back by itself when nobody decides.
+        within_ms: u64,
     },
     /// Mark the running slot good and raise the floor.
     Confirm {

@@ -155,6 +155,7 @@ fn ways_out(life: &Life) -> Vec<String> {
         HoldCode::Convicted => "give the node a new identity",
         HoldCode::LocalTrust => "collect the signatures that it asks for, or change its configuration",
         HoldCode::Unsupported => "upgrade the agent",
+        HoldCode::NoSupervisor => "start the agent by `swell supervise`",
         HoldCode::Aborted => "publish another rollout",
         HoldCode::StatusTooLarge => "configure fewer products on this node",
         HoldCode::DeviceFault | HoldCode::Unhealthy => "look at the machine: its log says what failed",

@@ -142,6 +142,8 @@ pub enum Hold {
     Convicted,
     /// The rollout asks for something that this version does not do.
     Unsupported(&'static str),
+    /// The product is the agent itself, and no supervisor runs it.
+    NoSupervisor,
     /// What this node would have to say of its upgrade does not fit its record, and what it cannot say it does not do.
     StatusTooLarge {
         /// How large the record would be, in bytes.
@@ -183,6 +185,7 @@ impl Hold {
             Self::Retry { .. } => HoldCode::Retry,
             Self::Convicted => HoldCode::Convicted,
             Self::Unsupported(_) => HoldCode::Unsupported,
+            Self::NoSupervisor => HoldCode::NoSupervisor,
             Self::StatusTooLarge { .. } => HoldCode::StatusTooLarge,
         }
     }
@@ -272,6 +275,7 @@ impl fmt::Display for Hold {
             Self::Convicted => {
                 write!(f, "this identity signed two different records under one number: give the node a new identity")
             }
+            Self::NoSupervisor => write!(f, "this agent is not run by `swell supervise`, which alone can replace it"),
             Self::Unsupported(what) => write!(f, "this version does not know {what}"),
             Self::StatusTooLarge { size_bytes } => {
                 write!(

@@ -82,7 +82,7 @@ impl Node {
             retry,
             prefetch: rollout.prefetch && state == State::Running,
             gate: self.gate(now, in_force, following, life, wave, conflict),
-            unsupported: unsupported(rollout).or_else(|| self.pool_windows(rollout)),
+            unsupported: self.unsupported(rollout),
             soak_ms: described.map_or(0, |wave| wave.soak_seconds.saturating_mul(1_000)),
             confirm_after_ms: rollout.confirm_after_seconds.saturating_mul(1_000),
             upgrade_timeout_ms: rollout.upgrade_timeout_seconds.saturating_mul(1_000),
@@ -141,6 +141,13 @@ impl Node {
         let nodes = progress.waves().members(waits_for).iter().filter(waits).take(5);
         let who = nodes.filter_map(|node| self.name_of(node)).collect();
         Hold::WaveShut { mine, waits_for, who, open, members }
+    }
+
+    /// What this node cannot do, whatever the mesh says.
+    fn unsupported(&self, rollout: &Rollout) -> Option<Hold> {
+        let alone = self.config.agent.as_ref().is_some_and(|agent| agent.product == rollout.release.product && !agent.supervised);
+        let what = unsupported(rollout).or_else(|| self.pool_windows(rollout));
+        what.map(Hold::Unsupported).or(alone.then_some(Hold::NoSupervisor))
     }
 
     /// Windows in the policy of this node's pool are held, as those of a rollout are.

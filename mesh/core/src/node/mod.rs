@@ -79,6 +79,17 @@ pub struct NodeConfig {
     pub bootstrap: Vec<String>,
     /// Never signs a record: for tools that look and publish.
     pub silent: bool,
+    /// The product that is this agent itself, where it is one.
+    pub agent: Option<AgentProduct>,
+}
+
+/// A product that is the agent itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentProduct {
+    /// Its name.
+    pub product: Product,
+    /// Whether a supervisor runs the agent: without one it is never replaced.
+    pub supervised: bool,
 }
 
 /// One node of the mesh.

@@ -58,6 +58,8 @@ impl Node {
         let mut pacing = core::mem::take(&mut self.pacing);
         let random = self.rng.next_u64();
         life.now.next_name = ClaimName(self.own.next_stamp());
+        let agent = self.config.agent.as_ref().filter(|agent| agent.product == *product);
+        life.now.company = agent.map(|_| self.synced.any());
         let mut acts = match self.orders(now, product, &life) {
             Orders::Mission(mission) => life.advance(now, Some(&mission), &mut |life, asking| {
                 let question = Question { now, product, mission: &mission, life, random };

@@ -202,6 +202,8 @@ hold_codes! {
     DeviceFault = "device-fault",
     /// What it would have to say of an upgrade does not fit its record.
     StatusTooLarge = "status-too-large",
+    /// The product is the agent itself, and no supervisor runs it.
+    NoSupervisor = "no-supervisor",
 }
 
 impl fmt::Display for HoldCode {

@@ -5,6 +5,7 @@ mod documents_golden;
 mod documents_hostile;
 mod documents_rules;
 mod fixture;
+mod install_supervision;
 mod lease;
 mod record_ledger;
 mod record_wire;

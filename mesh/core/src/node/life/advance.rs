@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use super::super::effect::{Install, Step};
 use super::super::hold::Hold;
 use super::stopwatch::Stopwatch;
-use super::{Act, Attempt, Life, Mission, Reverting, Turn};
+use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
-use crate::limits::ASK_AGAIN_MS;
+use crate::limits::{ASK_AGAIN_MS, RETRY_LONGEST_MS};
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
 use crate::time::{Now, Time, Timestamp};
@@ -62,6 +62,9 @@ impl Life {
                 _ => None,
             };
             match self.kept.phase {
+                Phase::Activating if attempt.proof.is_some() => {
+                    at(attempt.proof.as_ref().map_or(now.boot, |proof| proof.due(attempt.upgrade_timeout_ms)));
+                }
                 Phase::Activating => {
                     at(attempt.upgrade.due(attempt.upgrade_timeout_ms));
                     if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
@@ -128,8 +131,8 @@ impl Life {
             self.stop_fetching(acts);
             return;
         }
-        if let Some(what) = mission.unsupported {
-            return self.withdraw_to(Phase::Waiting, Some(Hold::Unsupported(what)));
+        if let Some(hold) = mission.unsupported.clone() {
+            return self.withdraw_to(Phase::Waiting, Some(hold));
         }
         let Some(install) = &mission.install else {
             return self.withdraw_to(Phase::Waiting, Some(Hold::ReleaseMissing));
@@ -295,26 +298,33 @@ impl Life {
             upgrade: Stopwatch::start(now),
             soak: None,
             reverting: None,
+            proof: None,
         });
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
         self.now.activated = None;
         self.now.confirming = false;
         self.now.asked = None;
-        acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name }));
+        let within_ms = mission.upgrade_timeout_ms;
+        acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name, within_ms }));
     }
 
     /// The watchdog of an upgrade under way. Abort does not stop it, abort with rollback reverts it (rule 3).
     fn watch(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
         let Some(attempt) = &self.kept.attempt else { return };
+        if attempt.proof.is_some() {
+            return self.prove(now, acts);
+        }
         let mine = mission.filter(|mission| mission.seen.id == attempt.rollout);
         let healthy = self.healthy();
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
         let unanswered = self.unanswered(now);
-        if let Some(Reverting { reason, at_fault }) = attempt.reverting.clone() {
+        // What the agent itself is: it has to hear from a peer, on top of its health.
+        let alone = self.now.company == Some(false);
+        if let Some(reverting) = attempt.reverting.clone() {
             if unanswered {
-                acts.push(self.revert(now, reason, at_fault));
+                acts.push(self.go_back(now, reverting));
             }
         } else if self.now.confirming {
             // The device is making it final: past the point of no return, for an abort with rollback too.
@@ -325,10 +335,15 @@ impl Life {
             acts.push(self.revert(now, Reason::lossy("aborted with rollback"), false));
         } else if self.now.activated.is_some() && healthy == Some(false) {
             acts.push(self.revert(now, self.health_reason("unhealthy"), true));
-        } else if confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
+        } else if !alone && confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
             acts.push(self.confirm(now, attempt.release));
         } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
             let seconds = attempt.upgrade_timeout_ms / 1000;
+            if alone && healthy == Some(true) && self.now.activated.is_some() {
+                let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
+                acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
+                return;
+            }
             acts.push(self.revert(now, self.health_reason(&format!("not confirmed within {seconds} s")), true));
         }
         if let Some(mission) = mine {
@@ -388,10 +403,37 @@ impl Life {
         self.now.asked.is_none_or(|asked| asked.after_ms(ASK_AGAIN_MS) <= now.boot)
     }
 
+    /// The old build of the agent itself runs again, for the new one had not reached a peer. If the old one does within the
+    /// same time, the new one was at fault. If it does not either, nothing is known: the claim ends without a verdict, and
+    /// the upgrade is tried again later.
+    fn prove(&mut self, now: Now, acts: &mut Vec<Act>) {
+        let Some(attempt) = &self.kept.attempt else { return };
+        let elapsed_ms = attempt.proof.as_ref().map_or(0, |proof| proof.elapsed_ms(now));
+        if self.now.company == Some(true) {
+            let reason = attempt.reverting.as_ref().map_or_else(Reason::none, |reverting| reverting.reason.clone());
+            let (rollout, release) = (attempt.rollout.clone(), attempt.release);
+            self.kept.attempt = None;
+            acts.extend(self.rolled_back(rollout, release, true, reason));
+        } else if elapsed_ms >= attempt.upgrade_timeout_ms {
+            self.kept.attempt = None;
+            if let Some(seen) = &self.kept.rollout {
+                self.kept.tries.get_or_insert(Tries { release: seen.digest, failures: 0 });
+            }
+            self.now.retry_at = Some(now.boot.after_ms(RETRY_LONGEST_MS));
+            self.withdraw_to(Phase::Waiting, None);
+        }
+    }
+
     /// Goes back to what was confirmed last. `at_fault`: the release is to blame.
     pub(super) fn revert(&mut self, now: Now, reason: Reason, at_fault: bool) -> Act {
+        self.go_back(now, Reverting { reason, at_fault, unproven: false })
+    }
+
+    /// Goes back, or asks for that again.
+    pub(super) fn go_back(&mut self, now: Now, reverting: Reverting) -> Act {
         let attempt = self.kept.attempt.as_mut().expect("only an upgrade under way is reverted");
-        attempt.reverting = Some(Reverting { reason: reason.clone(), at_fault });
+        let Reverting { reason, at_fault, .. } = reverting.clone();
+        attempt.reverting = Some(reverting);
         self.now.asked = Some(now.boot);
         Act::Device(Step::Revert { release: attempt.release, reason, at_fault })
     }

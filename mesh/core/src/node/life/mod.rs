@@ -72,6 +72,8 @@ pub(crate) struct Attempt {
     pub(crate) soak: Option<Stopwatch>,
     /// Set once a revert was asked for.
     pub(crate) reverting: Option<Reverting>,
+    /// Since the old build of the agent itself runs again, where the new one had not reached a peer: whether the old one does.
+    pub(crate) proof: Option<Stopwatch>,
 }
 
 /// Why an upgrade goes back.
@@ -81,6 +83,8 @@ pub(crate) struct Reverting {
     pub(crate) reason: Reason,
     /// The release is at fault, so that its bytes are not tried again here; an order or a loss of power is not its fault.
     pub(crate) at_fault: bool,
+    /// The new build of the agent itself had not reached a peer. It is at fault only if the old one does.
+    pub(crate) unproven: bool,
 }
 
 /// Failures before activation.
@@ -121,6 +125,8 @@ pub(crate) struct Volatile {
     pub(crate) retry_at: Option<Time>,
     pub(crate) hold: Option<Hold>,
     pub(crate) skip: Option<Skip>,
+    /// Only for the agent itself: whether a peer has answered in this run. Network loss alone reverts no other product.
+    pub(crate) company: Option<bool>,
 }
 
 /// What the mesh orders for a product now, computed by the node from documents and records.
@@ -142,8 +148,8 @@ pub(crate) struct Mission {
     pub(crate) prefetch: bool,
     /// Nothing in documents and records keeps this node from claiming.
     pub(crate) gate: Result<(), Hold>,
-    /// Rehearsals and other forms that this version does not carry out.
-    pub(crate) unsupported: Option<&'static str>,
+    /// Rehearsals and other forms that this version or this node does not carry out.
+    pub(crate) unsupported: Option<Hold>,
     pub(crate) soak_ms: u64,
     pub(crate) confirm_after_ms: u64,
     pub(crate) upgrade_timeout_ms: u64,
@@ -178,8 +184,8 @@ impl Life {
     pub(crate) fn open(mut kept: Kept, now: Now) -> Self {
         if let Some(attempt) = &mut kept.attempt {
             attempt.upgrade.resume(now);
-            if let Some(soak) = &mut attempt.soak {
-                soak.resume(now);
+            for watch in attempt.soak.iter_mut().chain(&mut attempt.proof) {
+                watch.resume(now);
             }
         }
         if kept.phase == Phase::Claiming {
@@ -205,8 +211,8 @@ impl Life {
             return false;
         };
         attempt.upgrade.put_down(now);
-        if let Some(soak) = &mut attempt.soak {
-            soak.put_down(now);
+        for watch in attempt.soak.iter_mut().chain(&mut attempt.proof) {
+            watch.put_down(now);
         }
         true
     }

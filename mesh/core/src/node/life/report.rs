@@ -9,7 +9,7 @@ use super::{Act, Life, Reverting, Tries};
 use crate::digest::Digest;
 use crate::limits::{RETRIES, RETRY_FIRST_MS, RETRY_LONGEST_MS};
 use crate::record::status::{Outcome, Phase, Running, Verdict};
-use crate::text::Reason;
+use crate::text::{Reason, RolloutId};
 use crate::time::Now;
 
 impl Life {
@@ -57,7 +57,7 @@ impl Life {
             }
             // Where nothing was asked for, it answers an ask of an earlier upgrade for the second time.
             Report::Reverted { release, running, output } if self.reverting(release) => {
-                self.reverted(running, output, &mut acts);
+                self.reverted(now, running, output, &mut acts);
             }
             Report::Reverted { release, running, .. } if self.now.orphan == Some(release) => {
                 self.now.orphan = None;
@@ -116,23 +116,24 @@ impl Life {
             return;
         };
         let release = attempt.release;
-        if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
+        if attempt.proof.is_some() {
+            // The old build runs again already, and is still looking for a peer.
+        } else if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
             // Asked for already, or the new version did not come up again and again.
-            self.kept
-                .attempt
-                .as_mut()
-                .map(|attempt| attempt.reverting.get_or_insert(Reverting { reason: Reason::none(), at_fault: true }));
-            self.reverted(recovered.running, reason, acts);
+            self.kept.attempt.as_mut().map(|attempt| {
+                attempt.reverting.get_or_insert(Reverting { reason: Reason::none(), at_fault: true, unproven: false })
+            });
+            self.reverted(now, recovered.running, reason, acts);
         } else if recovered.trial == Some(release) {
             self.now.activated = Some(now.boot);
             if let Some(reverting) = attempt.reverting {
-                acts.push(self.revert(now, reverting.reason, reverting.at_fault));
+                acts.push(self.go_back(now, reverting));
             }
         } else if recovered.running.as_ref().is_some_and(|running| running.release == release) {
             // Confirmed on the device just before the restart: the point of no return is passed.
             self.confirmed(now);
         } else {
-            self.reverted(recovered.running, Reason::lossy("the node restarted before the switch"), acts);
+            self.reverted(now, recovered.running, Reason::lossy("the node restarted before the switch"), acts);
         }
     }
 
@@ -163,17 +164,17 @@ impl Life {
         self.now.hold = None;
     }
 
-    fn reverted(&mut self, running: Option<Running>, output: Reason, acts: &mut Vec<Act>) {
-        let Some(attempt) = self.kept.attempt.take() else { return };
+    fn reverted(&mut self, now: Now, running: Option<Running>, output: Reason, acts: &mut Vec<Act>) {
+        let Some(mut attempt) = self.kept.attempt.take() else { return };
         // Nothing was asked for: the power failed before the switch.
         let at_fault = attempt.reverting.as_ref().is_some_and(|reverting| reverting.at_fault);
-        let reason = match attempt.reverting.map(|reverting| reverting.reason).filter(|reason| !reason.is_empty()) {
+        let unproven = attempt.reverting.as_ref().is_some_and(|reverting| reverting.unproven);
+        let reason = match attempt.reverting.clone().map(|reverting| reverting.reason).filter(|reason| !reason.is_empty()) {
             Some(reason) if output.is_empty() => reason,
             Some(reason) => Reason::lossy(&format!("{reason}: {output}")),
             None => output,
         };
         self.kept.running = running;
-        self.kept.phase = Phase::RolledBack;
         self.now.hold = None;
         self.now.confirming = false;
         self.now.asked = None;
@@ -181,19 +182,23 @@ impl Life {
         self.now.health = None;
         // The switch may have used up what was staged, whether or not it said so before it failed.
         self.now.staged = None;
+        if unproven {
+            attempt.proof = Some(Stopwatch::start(now));
+            self.kept.attempt = Some(attempt);
+            return;
+        }
+        acts.extend(self.rolled_back(attempt.rollout, attempt.release, at_fault, reason));
+    }
+
+    /// The verdict on an upgrade that went back; a release that is to blame is not tried again here.
+    pub(super) fn rolled_back(&mut self, rollout: RolloutId, release: Digest, at_fault: bool, reason: Reason) -> Option<Act> {
+        self.kept.phase = Phase::RolledBack;
         if at_fault {
-            self.deny(attempt.release);
+            self.deny(release);
         }
         let claim = self.kept.claim.as_ref().map(|claim| claim.name);
-        let verdict = Verdict {
-            rollout: attempt.rollout,
-            claim,
-            outcome: Outcome::RolledBack,
-            reason,
-            confirmed_at: None,
-            soaked_at: None,
-        };
-        acts.extend(self.conclude(verdict));
+        let outcome = Outcome::RolledBack;
+        self.conclude(Verdict { rollout, claim, outcome, reason, confirmed_at: None, soaked_at: None })
     }
 
     /// Tried again with a growing pause; a full disk for as long as it takes, anything else a few times.

@@ -292,3 +292,101 @@ fn a_trial_that_the_store_does_not_know_is_taken_back_before_anything_else() {
     assert!(life.now.recovered);
     assert_eq!(life.kept.running, Some(running(1, 1)));
 }
+
+/// The agent itself: on trial and healthy since second 1, and no peer has answered.
+fn alone_on_trial(ordered: &Mission) -> Life {
+    let mut life = activating(ordered);
+    life.now.company = Some(false);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(SECOND), Report::Health(Health::Healthy));
+    life
+}
+
+/// The same, back on the old build after the upgrade's time.
+fn alone_and_back(ordered: &Mission) -> Life {
+    let mut life = alone_on_trial(ordered);
+    let timeout = ordered.upgrade_timeout_ms + 10;
+    let asked = steps(&advance(&mut life, timeout, ordered));
+    assert!(matches!(&asked[..], [Step::Revert { reason, .. }] if reason.as_str().contains("no peer answered")), "{asked:?}");
+    assert_eq!(back_on_one(&mut life, timeout + SECOND, 2), [], "nothing is known yet");
+    assert_eq!((life.kept.phase, life.kept.running.clone()), (Phase::Activating, Some(running(1, 1))));
+    life
+}
+
+#[test]
+fn the_agent_itself_confirms_only_once_a_peer_has_answered() {
+    let ordered = mission("r", 2);
+    let mut life = alone_on_trial(&ordered);
+    assert_eq!(advance(&mut life, 60 * SECOND, &ordered), []);
+    life.now.company = Some(true);
+    assert_eq!(steps(&advance(&mut life, 61 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
+}
+
+#[test]
+fn a_build_of_the_agent_that_reaches_no_peer_failed_if_the_old_one_does() {
+    let ordered = mission("r", 2);
+    let mut life = alone_and_back(&ordered);
+    let at = ordered.upgrade_timeout_ms + 20 * SECOND;
+    assert_eq!(advance(&mut life, at, &ordered), [], "the old build gets the same time");
+    life.now.company = Some(true);
+    let acts = advance(&mut life, at + SECOND, &ordered);
+    assert!(matches!(&acts[..], [Act::Verdict(_, Outcome::RolledBack, reason)] if reason.as_str().contains("no peer answered")));
+    assert_eq!(life.kept.phase, Phase::RolledBack);
+    assert!(life.kept.denied.contains(&ordered.release));
+}
+
+#[test]
+fn a_build_of_the_agent_is_not_judged_where_the_old_one_reaches_no_peer_either() {
+    let ordered = mission("r", 2);
+    let mut life = alone_and_back(&ordered);
+    let began = ordered.upgrade_timeout_ms + 10 + SECOND;
+    let over = began + ordered.upgrade_timeout_ms;
+    assert_eq!(life.deadline(now(began + 1)), Some(Time(over)));
+    assert_eq!(advance(&mut life, over, &ordered), []);
+    assert_eq!((life.kept.phase, &life.kept.claim), (Phase::Waiting, &None), "the claim ends");
+    assert_eq!((life.kept.verdicts.len(), life.kept.denied.len()), (0, 0), "without a verdict");
+    // It is tried again, later.
+    advance(&mut life, over + SECOND, &ordered);
+    assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
+    let later = over + crate::limits::RETRY_LONGEST_MS + SECOND;
+    let asked = steps(&advance(&mut life, later, &ordered));
+    assert!(matches!(&asked[..], [Step::Fetch { .. }]), "{asked:?}");
+}
+
+#[test]
+fn a_restart_while_the_old_build_looks_for_a_peer_changes_nothing() {
+    let ordered = mission("r", 2);
+    let kept = alone_and_back(&ordered).kept;
+    let mut life = Life::open(kept, now(0));
+    life.now.company = Some(false);
+    let recovered = Recovered {
+        running: Some(running(1, 1)),
+        floor: Sequence::new(1).unwrap(),
+        trial: None,
+        reverted: None,
+        staged: None,
+        denied: Vec::new(),
+    };
+    assert_eq!(life.report(now(1), Report::Recovered(recovered)), []);
+    assert_eq!(life.kept.phase, Phase::Activating);
+    life.now.company = Some(true);
+    assert!(matches!(&advance(&mut life, 2, &ordered)[..], [Act::Verdict(_, Outcome::RolledBack, _)]));
+}
+
+#[test]
+fn a_build_of_the_agent_that_is_unhealthy_is_at_fault_whoever_answers() {
+    let ordered = mission("r", 2);
+    let mut life = alone_on_trial(&ordered);
+    life.report(now(2 * SECOND), Report::Health(Health::Failing(Reason::lossy("broken"))));
+    let asked = steps(&advance(&mut life, 3 * SECOND, &ordered));
+    assert!(matches!(&asked[..], [Step::Revert { .. }]));
+    assert!(matches!(&back_on_one(&mut life, 4 * SECOND, 2)[..], [Act::Verdict(_, Outcome::RolledBack, _)]));
+}
+
+#[test]
+fn an_agent_without_a_supervisor_is_never_replaced_and_says_so() {
+    let ordered = Mission { unsupported: Some(Hold::NoSupervisor), ..mission("r", 2) };
+    let mut life = on_version_one();
+    assert_eq!(advance(&mut life, SECOND, &ordered), []);
+    assert_eq!(life.now.hold, Some(Hold::NoSupervisor));
+}

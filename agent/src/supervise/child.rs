@@ -1,0 +1,133 @@
+//! The running agent: started, watched, signalled, waited for.
+//!
+//! A confirmed build inherits stdout and stderr. Those of a build on trial are read, kept to the last lines for the verdict
+//! (case I7), and written on unchanged.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use groundswell_core::install::supervision::End;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use super::{PRIVATE, RESTART};
+use crate::install::activate::output::Tail;
+use crate::install::activate::process::{BUSY_PAUSE, BUSY_TRIES, finish_output, said, signal};
+
+/// Read at once.
+const CHUNK_BYTES: usize = 8 * 1024;
+
+/// The agent's process, leader of a group of its own: what a terminal sends reaches it by its supervisor alone.
+#[derive(Debug)]
+pub struct Child {
+    process: Pid,
+    tail: Tail,
+    readers: JoinSet<()>,
+}
+
+impl Child {
+    /// Starts `program agent --config CONFIG` with these variables, and without what this process got for itself.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn start(program: &Path, config: &Path, variables: &[(&str, String)], keep_output: bool) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("agent").arg("--config").arg(config).stdin(Stdio::null()).process_group(0);
+        for name in PRIVATE {
+            command.env_remove(name);
+        }
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        if keep_output {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let mut tries = 0;
+        let mut child = loop {
+            match command.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                    tries += 1;
+                    sleep(BUSY_PAUSE).await;
+                }
+                spawned => break spawned?,
+            }
+        };
+        let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| io::Error::other("the kernel gave a process no number"))?;
+        let (tail, mut readers) = (Tail::default(), JoinSet::new());
+        if let Some(stdout) = child.stdout.take() {
+            readers.spawn(pass_on(OwnedFd::from(stdout), tail.clone(), io::stdout));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            readers.spawn(pass_on(OwnedFd::from(stderr), tail.clone(), io::stderr));
+        }
+        // Waited for by `reap`, with whatever else ends.
+        Ok(Self { process, tail, readers })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn process(&self) -> Pid {
+        self.process
+    }
+
+    /// Passes a signal on to it.
+    pub fn tell(&self, signal: Signal) {
+        // One that has just ended needs no signal.
+        let _ = kill_process(self.process, signal);
+    }
+
+    /// Kills it, with all that it left in its group.
+    pub fn kill(&self) {
+        signal(self.process, Signal::KILL);
+    }
+
+    /// How it ended, once `status` is known.
+    pub async fn ended(self, status: ExitStatus) -> End {
+        finish_output(self.readers).await;
+        let output = self.tail.text();
+        let how = format!("the agent ended with {}", said(status));
+        let signalled = status.signal().and_then(|signal| u8::try_from(signal).ok()).map(|signal| signal.saturating_add(128));
+        let code = status.code().and_then(|code| u8::try_from(code).ok()).or(signalled).unwrap_or(1);
+        let said = if output.is_empty() { how } else { format!("{how}: {output}") };
+        End { code, asked: status.code() == Some(i32::from(RESTART)), said }
+    }
+}
+
+/// Waits for all processes that have ended, the agent and what came to this process as its orphans; the agent's status, if
+/// it is among them.
+#[must_use]
+pub fn reap(agent: Option<Pid>) -> Option<ExitStatus> {
+    let mut ended = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((process, status))) if Some(process) == agent => ended = Some(ExitStatus::from_raw(status.as_raw())),
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            // None has ended, or there are none.
+            Ok(None) | Err(_) => return ended,
+        }
+    }
+}
+
+/// Reads a pipe to its end. What cannot be written on is lost: output never stops what it tells of. A reader of this
+/// process's own output that does not read holds up the agent, as it would without a supervisor, and nothing else.
+async fn pass_on<W: Write + 'static>(pipe: OwnedFd, tail: Tail, out: fn() -> W) {
+    let mut pipe = match Receiver::from_owned_fd(pipe) {
+        Ok(pipe) => pipe,
+        Err(error) => return tracing::warn!(%error, "the agent's output cannot be read"),
+    };
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match pipe.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => read,
+        };
+        let chunk = buffer.get(..read).unwrap_or_default().to_vec();
+        tail.push(&chunk);
+        let _ = spawn_blocking(move || out().write_all(&chunk).and_then(|()| out().flush())).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! The files that an agent and its supervisor share: the contract between builds of different age.
+//!
+//! ```text
+//! DATA/supervise/trial.json       the agent: try the build in this slot
+//! DATA/supervise/boots.json       the supervisor: how often it was started, and why it was given up
+//! DATA/supervise/remembered.json  the supervisor: the confirmed build as it last saw it
+//! DATA/products/NAME/confirmed.json   the agent: the last confirmed build (see `install::slots`)
+//! ```
+//!
+//! A supervisor is never upgraded in place, so it reads what agents of years to come write. These forms therefore stay as
+//! they are: fields may be added, and none is removed or changes its meaning. Described in `docs/INSTALL.md`. Each file is
+//! replaced as a whole; one that is torn, too long or of another `spec` counts as unreadable, never as something else.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use groundswell_core::digest::Digest;
+use groundswell_core::install::Slot;
+use groundswell_core::install::supervision::{Boots, Facts, Named, Reading, Trial};
+use groundswell_core::time::Time;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::install::durable::{make_folder, remove_file, replace};
+use crate::install::files::{Files, Kind};
+
+const TRIAL: &str = "trial.json";
+const BOOTS: &str = "boots.json";
+const REMEMBERED: &str = "remembered.json";
+const CONFIRMED: &str = "confirmed.json";
+/// Of a file so much is read: each has a few hundred bytes.
+const MOST_BYTES: u64 = 64 * 1024;
+/// Of a reason so much is kept: a verdict carries less.
+const REASON_BYTES: usize = 1024;
+
+/// The files.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    files: Arc<dyn Files>,
+    folder: PathBuf,
+    /// The folder of the agent's own product, where it is one.
+    product: Option<PathBuf>,
+}
+
+/// `trial.json`: the build to be tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialMark {
+    /// Names this trial: the name of the claim under which it happens.
+    pub trial: String,
+    /// The slot.
+    pub slot: Slot,
+    /// SHA-256 of the binary.
+    pub sha256: Digest,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// How often it may be started.
+    pub most_boots: u32,
+    /// How long it may take to be confirmed.
+    pub confirm_within_seconds: u64,
+    /// The run of the machine in which that began, as `/proc/sys/kernel/random/boot_id` has it.
+    pub boot: String,
+    /// When it began, in milliseconds of CLOCK_BOOTTIME.
+    pub since_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NamedMark {
+    slot: Slot,
+    sha256: Digest,
+    #[serde(rename = "sizeBytes")]
+    size_bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BootsMark {
+    trial: String,
+    boots: u32,
+    given_up: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    spec: u32,
+    #[serde(flatten)]
+    content: T,
+}
+
+impl TrialMark {
+    /// How long it may still take, at `now` in this run of the machine. A trial of an earlier run gets its whole time anew:
+    /// its boots are counted all the same.
+    #[must_use]
+    pub fn left_ms(&self, boot: &str, now: Time) -> u64 {
+        let whole_ms = self.confirm_within_seconds.saturating_mul(1_000);
+        if self.boot == boot { whole_ms.saturating_sub(now.since_ms(Time(self.since_ms))) } else { whole_ms }
+    }
+}
+
+impl Marks {
+    /// The files below a data folder; their folder is made when it is not there. `product` is that of the agent itself.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(files: Arc<dyn Files>, data: &Path, product: Option<&str>) -> io::Result<Self> {
+        let folder = Self::folder_in(data);
+        make_folder(&*files, &folder)?;
+        let product = product.map(|name| data.join("products").join(name));
+        Ok(Self { files, folder, product })
+    }
+
+    /// The folder of the files below a data folder.
+    #[must_use]
+    pub fn folder_in(data: &Path) -> PathBuf {
+        data.join("supervise")
+    }
+
+    /// Their folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All that the supervisor decides by.
+    #[must_use]
+    pub fn facts(&self, boot: &str, now: Time) -> Facts {
+        let trial = match self.trial() {
+            Reading::Said(mark) => Reading::Said(Trial {
+                left_ms: mark.left_ms(boot, now),
+                name: mark.trial,
+                build: Named { slot: mark.slot, sha256: mark.sha256, size_bytes: mark.size_bytes },
+                most_boots: mark.most_boots.max(1),
+            }),
+            Reading::Absent => Reading::Absent,
+            Reading::Unreadable => Reading::Unreadable,
+        };
+        let confirmed = self.product.as_ref().map_or(Reading::Absent, |folder| self.named(&folder.join(CONFIRMED)));
+        Facts { confirmed, remembered: self.named(&self.folder.join(REMEMBERED)), trial, boots: self.boots() }
+    }
+
+    /// The build to be tried.
+    #[must_use]
+    pub fn trial(&self) -> Reading<TrialMark> {
+        self.read(&self.folder.join(TRIAL))
+    }
+
+    /// How a trial has fared.
+    #[must_use]
+    pub fn boots(&self) -> Reading<Boots> {
+        match self.read::<BootsMark>(&self.folder.join(BOOTS)) {
+            Reading::Said(BootsMark { trial, boots, given_up }) => Reading::Said(Boots { trial, boots, given_up }),
+            Reading::Absent => Reading::Absent,
+            Reading::Unreadable => Reading::Unreadable,
+        }
+    }
+
+    /// Asks for a trial.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn write_trial(&self, mark: &TrialMark) -> io::Result<()> {
+        self.write(TRIAL, mark)
+    }
+
+    /// Takes that back.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn clear_trial(&self) -> io::Result<()> {
+        remove_file(&*self.files, &self.folder.join(TRIAL))?;
+        self.files.sync_folder(&self.folder)
+    }
+
+    /// Writes down how a trial has fared.
+    ///
+    /// # Errors
+    /// What the file system says; what was written before still holds.
+    pub fn write_boots(&self, boots: &Boots) -> io::Result<()> {
+        let given_up = boots.given_up.as_deref().map(|reason| cut(reason, REASON_BYTES).to_owned());
+        self.write(BOOTS, &BootsMark { trial: boots.trial.clone(), boots: boots.boots, given_up })
+    }
+
+    /// Writes down which build is the confirmed one.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn remember(&self, named: &Named) -> io::Result<()> {
+        let Named { slot, sha256, size_bytes } = *named;
+        self.write(REMEMBERED, &NamedMark { slot, sha256, size_bytes })
+    }
+
+    fn named(&self, path: &Path) -> Reading<Named> {
+        match self.read::<NamedMark>(path) {
+            Reading::Said(NamedMark { slot, sha256, size_bytes }) => Reading::Said(Named { slot, sha256, size_bytes }),
+            Reading::Absent => Reading::Absent,
+            Reading::Unreadable => Reading::Unreadable,
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &Path) -> Reading<T> {
+        match self.files.kind(path) {
+            Ok(None) => return Reading::Absent,
+            Ok(Some(Kind::File)) => {}
+            Ok(Some(_)) | Err(_) => return Reading::Unreadable,
+        }
+        let mut text = Vec::new();
+        let read = self.files.open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text));
+        match read.map(|_| serde_json::from_slice::<Versioned<T>>(&text)) {
+            Ok(Ok(Versioned { spec: 1, content })) => Reading::Said(content),
+            _ => Reading::Unreadable,
+        }
+    }
+
+    fn write<T: Serialize>(&self, name: &str, content: &T) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(&Versioned { spec: 1, content }).map_err(io::Error::from)?;
+        replace(&*self.files, &self.folder, name, &text)
+    }
+}
+
+fn cut(text: &str, most_bytes: usize) -> &str {
+    let mut end = most_bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}

@@ -1,0 +1,21 @@
+//! `swell supervise`: the parent of the agent, which never changes itself (design, section 10).
+//!
+//! Decisions are the core's ([`groundswell_core::install::supervision`]); [`keeper`] carries them out, [`child`] is the
+//! running agent. [`marks`] are the files and [`notify`] the datagrams that both sides share; [`own`] is the agent's side of
+//! it: how an agent that is its own product asks to be replaced.
+
+pub mod child;
+pub mod keeper;
+pub mod marks;
+pub mod notify;
+pub mod own;
+pub mod settings;
+
+/// Exit code of an agent that asks its supervisor to start what the files name now.
+pub const RESTART: u8 = 85;
+/// The supervisor's process id, in the environment of the agent.
+pub const SUPERVISOR: &str = "GROUNDSWELL_SUPERVISOR";
+/// The slot that the agent was started from, `a` or `b`, or `own` for the supervisor's own build.
+pub const SLOT: &str = "GROUNDSWELL_SUPERVISOR_SLOT";
+/// What is between a supervisor and its agent alone: no process of the agent's may have it.
+pub(crate) const PRIVATE: [&str; 5] = [notify::SOCKET, notify::WATCHDOG, notify::WATCHDOG_FOR, SUPERVISOR, SLOT];

@@ -1,0 +1,234 @@
+//! The agent's side of its supervisor: who started it, signs of life, and its own replacement.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_core::install::Slot;
+use groundswell_core::install::supervision::Reading;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use tokio::sync::watch;
+
+use super::marks::{Marks, TrialMark};
+use super::notify::{ALIVE, Notifier, READY, SOCKET, WATCHDOG, WATCHDOG_FOR};
+use super::{SLOT, SUPERVISOR};
+use crate::clock;
+use crate::handle::Handle;
+use crate::install::activate::Launch;
+use crate::install::device::this_boot;
+use crate::install::disk::Failure;
+
+/// How long an agent may take to end once it asked to be replaced.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
+/// Beyond the rollout's own time for an upgrade: the new build decides first, the supervisor is there when it does not.
+const MARGIN: Duration = Duration::from_secs(60);
+/// Where the rollout's time is not known any more: a trial that was not handed over before a crash.
+const TRIAL_TIME: Duration = Duration::from_secs(15 * 60);
+/// A watchdog that nobody asked for: how often an agent gives a sign of life then.
+const SIGNS_EVERY: Duration = Duration::from_secs(20);
+
+/// Whoever started this agent.
+#[derive(Debug, Default)]
+pub struct Parent {
+    /// The supervisor, if it is one.
+    pub supervisor: Option<Supervisor>,
+    /// Who is told of readiness and life, and how often.
+    pub notify: Option<(Notifier, Duration)>,
+}
+
+/// A supervisor that started this agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Supervisor {
+    /// From which slot; `None` for its own build.
+    pub slot: Option<Slot>,
+}
+
+impl Parent {
+    /// What the environment says, as given by `variable`. A supervisor that is not this process's parent is somebody else's.
+    ///
+    /// Call it first thing, before any thread is started: from here on the process is asked to end when its supervisor dies,
+    /// so that no two agents use one folder.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the supervisor has died meanwhile.
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
+        let parent = getppid().map(Pid::as_raw_nonzero).map(std::num::NonZeroI32::get);
+        let named = variable(SUPERVISOR).and_then(|pid| pid.parse::<i32>().ok());
+        let supervisor = match variable(SLOT).as_deref() {
+            _ if named.is_none() || named != parent => None,
+            Some("a") => Some(Supervisor { slot: Some(Slot::A) }),
+            Some("b") => Some(Supervisor { slot: Some(Slot::B) }),
+            _ => Some(Supervisor { slot: None }),
+        };
+        if supervisor.is_some() {
+            set_parent_process_death_signal(Some(Signal::TERM))?;
+            if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZeroI32::get) != named {
+                return Err(io::Error::other("the supervisor has ended"));
+            }
+        }
+        let mine = variable(WATCHDOG_FOR).is_none_or(|pid| pid == std::process::id().to_string());
+        let watchdog = variable(WATCHDOG).filter(|_| mine).and_then(|text| text.parse().ok()).map(Duration::from_micros);
+        let every = watchdog.map_or(SIGNS_EVERY, |watchdog| (watchdog / 3).max(Duration::from_millis(10)));
+        let notify = match variable(SOCKET).map(|name| Notifier::connect(&name)) {
+            Some(Ok(notifier)) => Some((notifier, every)),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "whoever started this agent does not listen");
+                None
+            }
+            None => None,
+        };
+        Ok(Self { supervisor, notify })
+    }
+}
+
+/// Tells `notify` that the agent is up once it answers, and from then on that it lives, for as long as it answers.
+/// Ends with the agent.
+pub(crate) async fn give_signs((notifier, every): (Notifier, Duration), handle: Handle) {
+    use crate::handle::Gone;
+    let mut ready = false;
+    loop {
+        match handle.status().await {
+            Ok(status) => {
+                if !ready {
+                    ready = true;
+                    notifier.tell(&format!("{READY}\nSTATUS=agent {}", status.agent.version));
+                }
+                notifier.tell(ALIVE);
+            }
+            // Asked again; too busy for that is no sign of life.
+            Err(Gone::Busy) => {}
+            Err(Gone::Stopped) => return,
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// How this agent, which is its own product, is replaced. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// The files that it shares with its supervisor.
+    pub marks: Marks,
+    /// Its supervisor; without one it is never replaced.
+    pub supervisor: Option<Supervisor>,
+    /// How often its supervisor may start a build on trial.
+    pub most_boots: u32,
+    /// Set when it is to end and be started from what the files name.
+    pub restart: Arc<watch::Sender<bool>>,
+}
+
+/// Starts builds of the agent itself.
+#[derive(Debug)]
+pub struct Replacement {
+    own: Option<Own>,
+    boot: String,
+    /// How long the trial may take.
+    within: Duration,
+    output: String,
+}
+
+impl Replacement {
+    pub(crate) fn new(own: Option<Own>) -> Self {
+        Self { own, boot: this_boot().0, within: TRIAL_TIME, output: String::new() }
+    }
+
+    /// How long the rollout gives the next version.
+    pub(crate) fn allow(&mut self, within: Duration) {
+        self.within = within;
+    }
+
+    fn own(&self) -> Result<&Own, Failure> {
+        let own = self.own.as_ref().filter(|own| own.supervisor.is_some());
+        own.ok_or_else(|| Failure::broken("this agent was not started by `swell supervise`, which alone can replace it"))
+    }
+
+    /// Names what the supervisor is to start: a build on trial, or the last confirmed one again.
+    pub(crate) async fn start(&self, launch: &Launch) -> Result<(), Failure> {
+        let own = self.own()?;
+        let marks = own.marks.clone();
+        let written = if launch.trial {
+            let mark = self.mark(own, launch)?;
+            blocking(move || marks.write_trial(&mark)).await
+        } else {
+            blocking(move || marks.clear_trial()).await
+        };
+        written.map_err(|error| Failure::broken(format!("the supervisor cannot be told: {error}")))
+    }
+
+    fn mark(&self, own: &Own, launch: &Launch) -> Result<TrialMark, Failure> {
+        let slot = slot_of(launch).ok_or_else(|| Failure::broken("the slot has another name than a or b"))?;
+        let trial = launch.claim.map_or_else(|| launch.contents.release.to_string(), |claim| claim.to_string());
+        Ok(TrialMark {
+            trial,
+            slot,
+            sha256: launch.contents.sha256,
+            size_bytes: launch.contents.size_bytes,
+            most_boots: own.most_boots,
+            confirm_within_seconds: self.within.saturating_add(MARGIN).as_secs(),
+            boot: self.boot.clone(),
+            since_ms: clock::now().boot.0,
+        })
+    }
+
+    /// Nothing is left to run but the supervisor's own build.
+    pub(crate) async fn stop(&self) -> Result<(), Failure> {
+        let marks = self.own()?.marks.clone();
+        let cleared = blocking(move || marks.clear_trial()).await;
+        cleared.map_err(|error| Failure::broken(format!("the supervisor cannot be told: {error}")))
+    }
+
+    /// Asks to be started again from what the files name, and waits for the end: returns only when it does not come.
+    pub(crate) async fn restart(&self, launch: &Launch) -> Failure {
+        let own = match self.own() {
+            Ok(own) => own,
+            Err(failure) => return failure,
+        };
+        tracing::info!(product = %launch.product, version = %launch.contents.version, "the agent ends to be replaced");
+        own.restart.send_replace(true);
+        tokio::time::sleep(ENDS_WITHIN).await;
+        Failure::broken(format!("the agent did not end within {} s", ENDS_WITHIN.as_secs()))
+    }
+
+    /// Whether this process is the build in `launch`; otherwise why the supervisor went back. A trial that was never handed
+    /// over, because of a crash right before that, is handed over now.
+    pub(crate) async fn started(&mut self, launch: &Launch) -> Result<(), Failure> {
+        let own = self.own()?;
+        if own.supervisor.is_some_and(|supervisor| supervisor.slot.is_some() && supervisor.slot == slot_of(launch)) {
+            return Ok(());
+        }
+        let mark = self.mark(own, launch)?;
+        let marks = own.marks.clone();
+        let (boots, asked) = blocking(move || (marks.boots(), marks.trial())).await;
+        let why = match boots {
+            Reading::Said(boots) if boots.trial == mark.trial => boots.given_up.map(|why| (boots.boots, why)),
+            _ => None,
+        };
+        let version = &launch.contents.version;
+        match (why, asked) {
+            (Some((_, why)), _) => {
+                self.output.clone_from(&why);
+                Err(Failure::broken(format!("the supervisor went back from {version}: {why}")))
+            }
+            (None, Reading::Absent) => {
+                self.start(launch).await?;
+                Err(self.restart(launch).await)
+            }
+            (None, _) => Err(Failure::broken(format!("the supervisor did not start {version}"))),
+        }
+    }
+
+    pub(crate) fn output(&self) -> String {
+        self.output.clone()
+    }
+}
+
+fn slot_of(launch: &Launch) -> Option<Slot> {
+    let name = launch.slot.file_name()?;
+    [Slot::A, Slot::B].into_iter().find(|slot| name == slot.name())
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

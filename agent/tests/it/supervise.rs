@@ -1,0 +1,512 @@
+//! The supervisor with real processes: it, and agents that behave well, crash, hang, or decide nothing.
+//!
+//! Both are this very program, started again: a slot holds a script that starts it as an agent of one kind.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use groundswell_agent::install::files::OnDisk;
+use groundswell_agent::supervise::marks::{Marks, TrialMark};
+use groundswell_agent::supervise::notify::{ALIVE, Heard, READY, heard};
+use groundswell_agent::supervise::own::Parent;
+use groundswell_agent::supervise::settings::Settings;
+use groundswell_agent::supervise::{RESTART, keeper};
+use groundswell_core::digest::Digest;
+use groundswell_core::install::Slot;
+use groundswell_core::install::supervision::{Boots, Named, Reading};
+use groundswell_core::time::Time;
+use proptest::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::Digest as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+const CONFIG: &str = "GROUNDSWELL_TEST_SUPERVISE";
+const OWN: &str = "GROUNDSWELL_TEST_OWN";
+const KIND: &str = "GROUNDSWELL_TEST_AGENT";
+const DATA: &str = "GROUNDSWELL_TEST_DATA";
+const PRODUCT: &str = "swell";
+/// Longest that anything takes here, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Not a test: the process of a supervisor, when it is started as one.
+#[test]
+fn supervisor_process() {
+    let (Some(config), Some(own)) = (std::env::var_os(CONFIG), std::env::var_os(OWN)) else { return };
+    let settings = Settings::load(Path::new(&config)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let code = runtime.block_on(keeper::run(&settings, Path::new(&own), None));
+    std::process::exit(code.map_or_else(
+        |error| {
+            eprintln!("{error}");
+            1
+        },
+        i32::from,
+    ));
+}
+
+/// Not a test: the process of an agent, when it is started as one.
+#[test]
+fn agent_process() {
+    let (Ok(kind), Some(data)) = (std::env::var(KIND), std::env::var_os(DATA)) else { return };
+    let data = PathBuf::from(data);
+    let parent = Parent::from_environment(|name| std::env::var(name).ok()).unwrap();
+    let slot = parent.supervisor.expect("it has a supervisor").slot.map_or("own", Slot::name);
+    let (notifier, _) = parent.notify.expect("it has somebody to tell");
+    note(&data, &format!("start {slot} {kind} {}", std::process::id()));
+    match kind.as_str() {
+        // What a panic leaves, without the words of the test harness after it.
+        "panics" => {
+            eprintln!("panicked: this build is broken");
+            std::process::exit(101);
+        }
+        "hangs" => std::thread::sleep(Duration::from_secs(3_600)),
+        _ => {}
+    }
+    notifier.tell(READY);
+    if kind == "silent" {
+        std::thread::sleep(Duration::from_secs(3_600));
+    }
+    if kind == "confirms" {
+        let marks = Marks::open(Arc::new(OnDisk), &data, Some(PRODUCT)).unwrap();
+        if let Reading::Said(trial) = marks.trial() {
+            confirm(&data, &Named { slot: trial.slot, sha256: trial.sha256, size_bytes: trial.size_bytes });
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let code = runtime.block_on(async {
+        let mut hangup = signal(SignalKind::hangup()).unwrap();
+        let mut user1 = signal(SignalKind::user_defined1()).unwrap();
+        let mut user2 = signal(SignalKind::user_defined2()).unwrap();
+        let mut terminate = signal(SignalKind::terminate()).unwrap();
+        note(&data, "up");
+        loop {
+            notifier.tell(ALIVE);
+            tokio::select! {
+                _ = hangup.recv() => note(&data, "HUP"),
+                _ = user1.recv() => note(&data, "USR1"),
+                _ = user2.recv() => return i32::from(RESTART),
+                _ = terminate.recv(), if kind != "deaf" => return 7,
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        }
+    });
+    note(&data, "end");
+    std::process::exit(code);
+}
+
+fn note(data: &Path, line: &str) {
+    let mut file = fs::File::options().create(true).append(true).open(data.join("noted")).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+fn confirm(data: &Path, named: &Named) {
+    let Named { slot, sha256, size_bytes } = named;
+    let text = format!(
+        "{{\"spec\":1,\"slot\":\"{}\",\"sha256\":\"{sha256}\",\"sizeBytes\":{size_bytes},\"version\":\"more\"}}",
+        slot.name()
+    );
+    let folder = data.join("products").join(PRODUCT);
+    fs::write(folder.join("confirmed.new"), text).unwrap();
+    fs::rename(folder.join("confirmed.new"), folder.join("confirmed.json")).unwrap();
+}
+
+/// A machine with a supervisor.
+struct Machine {
+    folder: tempfile::TempDir,
+    supervisor: Option<Child>,
+    trials: u32,
+}
+
+impl Machine {
+    /// `times` are further lines of the table `supervise`.
+    fn new(times: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "data-dir = \"data\"\na-key-of-years-to-come = 1\n[product.{PRODUCT}.activator]\ntype = \"agent\"\n\
+             [supervise]\nbackoff = \"50ms\"\nstop-timeout = \"20s\"\n{times}"
+        );
+        fs::write(folder.path().join("agent.toml"), config).unwrap();
+        let machine = Self { folder, supervisor: None, trials: 0 };
+        fs::create_dir_all(machine.data()).unwrap();
+        machine.script(&machine.folder.path().join("own"), "fine");
+        machine
+    }
+
+    /// The same, with a confirmed build in slot a that runs.
+    fn confirmed(times: &str) -> Self {
+        let mut machine = Self::new(times);
+        let named = machine.fill(Slot::A, "fine");
+        confirm(&machine.data(), &named);
+        machine.start();
+        machine.sees("the confirmed build is up", |noted| noted.ends_with("up\n"));
+        machine
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn marks(&self) -> Marks {
+        Marks::open(Arc::new(OnDisk), &self.data(), Some(PRODUCT)).unwrap()
+    }
+
+    fn script(&self, path: &Path, kind: &str) {
+        let program = std::env::current_exe().unwrap();
+        let text = format!(
+            "#!/bin/sh\nexport {KIND}={kind} {DATA}={}\nexec {} --exact supervise::agent_process --nocapture\n",
+            self.data().display(),
+            program.display()
+        );
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Puts a build into a slot.
+    fn fill(&self, slot: Slot, kind: &str) -> Named {
+        let folder = self.data().join("products").join(PRODUCT).join("slots").join(slot.name());
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(PRODUCT);
+        self.script(&path, kind);
+        let bytes = fs::read(&path).unwrap();
+        Named { slot, sha256: Digest(sha2::Sha256::digest(&bytes).into()), size_bytes: bytes.len() as u64 }
+    }
+
+    fn start(&mut self) {
+        let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "supervise::supervisor_process", "--nocapture"]);
+        command.env(CONFIG, self.folder.path().join("agent.toml")).env(OWN, self.folder.path().join("own"));
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        self.supervisor = Some(command.spawn().unwrap());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.supervisor.as_ref().map(Child::id).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        kill_process(pid.expect("it runs"), signal).unwrap();
+    }
+
+    /// The newest agent's process.
+    fn agent(&self) -> Pid {
+        let noted = self.noted();
+        let last = noted.lines().rfind(|line| line.starts_with("start ")).unwrap();
+        Pid::from_raw(last.rsplit(' ').next().unwrap().parse().unwrap()).unwrap()
+    }
+
+    fn ends(&mut self) -> ExitStatus {
+        let mut supervisor = self.supervisor.take().unwrap();
+        let began = Instant::now();
+        loop {
+            if let Some(status) = supervisor.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The running agent fills slot b with a build, and asks for its trial.
+    fn tries(&mut self, kind: &str, confirm_within_seconds: u64) {
+        let Named { slot, sha256, size_bytes } = self.fill(Slot::B, kind);
+        self.trials += 1;
+        let mark = TrialMark {
+            trial: format!("1.{}", self.trials),
+            slot,
+            sha256,
+            size_bytes,
+            most_boots: 3,
+            confirm_within_seconds,
+            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
+            since_ms: groundswell_agent::clock::now().boot.0,
+        };
+        self.marks().write_trial(&mark).unwrap();
+        self.signal(Signal::USR2);
+    }
+
+    fn boots(&self) -> Boots {
+        match self.marks().boots() {
+            Reading::Said(boots) => boots,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn noted(&self) -> String {
+        fs::read_to_string(self.data().join("noted")).unwrap_or_default()
+    }
+
+    fn starts(&self, what: &str) -> usize {
+        self.noted().lines().filter(|line| line.starts_with(&format!("start {what} "))).count()
+    }
+
+    fn told(&self) -> String {
+        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        format!("noted:\n{}log:\n{log}", self.noted())
+    }
+
+    fn sees(&self, what: &str, done: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        while !done(&self.noted()) {
+            assert!(began.elapsed() < PATIENCE, "not seen: {what}\n{}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the confirmed build is back and up, after the trial was given up.
+    fn is_back(&self) {
+        self.sees("the confirmed build is back", |noted| {
+            let last = noted.lines().rfind(|line| line.starts_with("start "));
+            last.is_some_and(|line| line.starts_with("start a fine")) && noted.ends_with("up\n") && noted.contains("start b")
+        });
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut supervisor) = self.supervisor.take() {
+            // The agent is asked to end by the kernel.
+            let _ = supervisor.kill();
+            let _ = supervisor.wait();
+        }
+        for line in self.noted().lines().filter(|line| line.starts_with("start ")) {
+            let pid = line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+            let named = |pid: Pid| fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            let is_ours = |pid: Pid| String::from_utf8_lossy(&named(pid)).contains("supervise::agent_process");
+            if let Some(pid) = pid.filter(|pid| is_ours(*pid)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+#[test]
+fn signals_are_passed_on_and_the_exit_code_is_the_agents() {
+    let mut machine = Machine::new("");
+    machine.start();
+    machine.sees("its own build is up", |noted| noted.contains("start own fine") && noted.ends_with("up\n"));
+    machine.signal(Signal::HUP);
+    machine.sees("SIGHUP reached it", |noted| noted.contains("HUP\n"));
+    machine.signal(Signal::USR1);
+    machine.sees("SIGUSR1 reached it", |noted| noted.contains("USR1\n"));
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
+    assert!(machine.noted().ends_with("end\n"), "it was waited for");
+}
+
+#[test]
+fn an_agent_that_does_not_end_is_killed() {
+    let mut machine = Machine::new("");
+    let config = machine.folder.path().join("agent.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap().replace("20s", "200ms")).unwrap();
+    machine.script(&machine.folder.path().join("own"), "deaf");
+    machine.start();
+    machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(137), "{}", machine.told());
+}
+
+#[test]
+fn a_build_on_trial_that_confirms_itself_stays_and_is_started_again_for_ever() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("confirms", 600);
+    machine.sees("the new build is up", |noted| noted.contains("start b confirms") && noted.ends_with("up\n"));
+    for crash in 2..=5 {
+        kill_process(machine.agent(), Signal::KILL).unwrap();
+        machine.sees("it runs again", |noted| noted.matches("start b confirms").count() == crash && noted.ends_with("up\n"));
+    }
+    assert_eq!(machine.boots(), Boots { trial: "1.1".to_owned(), boots: 1, given_up: None });
+    assert_eq!(machine.starts("a fine"), 1);
+}
+
+#[test]
+fn i7_a_build_that_panics_is_tried_three_times_and_its_last_words_are_kept() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("panics", 600);
+    machine.is_back();
+    assert_eq!(machine.starts("b panics"), 3, "{}", machine.told());
+    let boots = machine.boots();
+    assert_eq!(boots.boots, 3);
+    assert!(boots.given_up.as_ref().is_some_and(|why| why.contains("this build is broken")), "{boots:?}");
+    let log = machine.told();
+    assert!(log.contains("this build is broken"), "its output is passed on: {log}");
+}
+
+#[test]
+fn a_build_that_hangs_at_its_start_or_falls_silent_is_killed_and_left() {
+    let mut machine = Machine::confirmed("ready-within = \"2s\"\nsilence = \"2s\"\n");
+    machine.tries("hangs", 600);
+    machine.is_back();
+    assert!(machine.boots().given_up.is_some_and(|why| why.contains("not up within 2 s")));
+    machine.tries("silent", 600);
+    machine.sees("the second one was tried", |noted| noted.contains("start b silent"));
+    machine.is_back();
+    assert!(machine.boots().given_up.is_some_and(|why| why.contains("no sign of life for 2 s")));
+    assert_eq!((machine.starts("b hangs"), machine.starts("b silent")), (1, 1));
+}
+
+#[test]
+fn a_build_that_lives_and_is_never_confirmed_is_left_when_its_time_is_over() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("fine", 2);
+    machine.is_back();
+    assert!(machine.boots().given_up.is_some_and(|why| why.contains("not confirmed in time")));
+}
+
+#[test]
+fn a_damaged_build_is_never_started() {
+    let mut machine = Machine::confirmed("");
+    let Named { slot, size_bytes, .. } = machine.fill(Slot::B, "fine");
+    let mark = TrialMark {
+        trial: "1.1".to_owned(),
+        slot,
+        sha256: Digest([7; 32]),
+        size_bytes,
+        most_boots: 3,
+        confirm_within_seconds: 600,
+        boot: String::new(),
+        since_ms: 0,
+    };
+    machine.marks().write_trial(&mark).unwrap();
+    machine.signal(Signal::USR2);
+    machine.sees("the confirmed build is back", |noted| noted.matches("start a fine").count() == 2);
+    assert_eq!(machine.starts("b fine"), 0);
+    assert!(machine.boots().given_up.is_some_and(|why| why.contains("cannot be started")));
+    machine.trials = 1;
+
+    // The confirmed one too: what is left is the supervisor's own.
+    fs::write(machine.data().join("products").join(PRODUCT).join("slots/a").join(PRODUCT), "nothing").unwrap();
+    kill_process(machine.agent(), Signal::KILL).unwrap();
+    machine.sees("its own build runs", |noted| noted.contains("start own fine"));
+}
+
+#[test]
+fn a_kill_of_the_supervisor_ends_its_agent_and_a_trial_goes_on_counted() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("fine", 600);
+    for boot in 1..=3 {
+        machine
+            .sees("the build on trial is up", |noted| noted.matches("start b fine").count() == boot && noted.ends_with("up\n"));
+        assert_eq!(machine.boots().boots, u32::try_from(boot).unwrap());
+        machine.signal(Signal::KILL);
+        assert_eq!(machine.ends().signal(), Some(9));
+        // The next one waits for what the last one left.
+        machine.start();
+    }
+    machine.is_back();
+    assert!(machine.boots().given_up.is_some_and(|why| why.contains("started 3 times without being confirmed")));
+    let noted = machine.noted();
+    let lines: Vec<&str> = noted.lines().collect();
+    for pair in lines.windows(2) {
+        assert!(!(pair[0] == "up" && pair[1].starts_with("start ")), "two at once: {noted}");
+    }
+}
+
+#[test]
+fn i2_three_quick_kills_of_everything_on_a_confirmed_build_change_nothing() {
+    let mut machine = Machine::confirmed("");
+    for cycle in 2..=4 {
+        machine.signal(Signal::KILL);
+        machine.ends();
+        machine.start();
+        machine.sees("it is up again", |noted| noted.matches("start a fine").count() == cycle && noted.ends_with("up\n"));
+    }
+    assert_eq!(machine.marks().boots(), Reading::Absent);
+}
+
+#[test]
+fn two_supervisors_do_not_share_a_folder() {
+    let mut machine = Machine::confirmed("");
+    let first = machine.supervisor.take();
+    machine.start();
+    assert_eq!(machine.ends().code(), Some(1));
+    assert!(machine.told().contains("another supervisor"), "{}", machine.told());
+    machine.supervisor = first;
+}
+
+#[test]
+fn torn_and_unknown_files_lead_to_the_confirmed_build() {
+    for text in ["", "{", "{\"spec\":2,\"trial\":\"1.1\",\"boots\":0,\"givenUp\":null}", "[]"] {
+        let mut machine = Machine::new("");
+        let named = machine.fill(Slot::A, "fine");
+        confirm(&machine.data(), &named);
+        let folder = machine.marks().folder().to_owned();
+        for file in ["trial.json", "boots.json", "remembered.json"] {
+            fs::write(folder.join(file), text).unwrap();
+        }
+        machine.start();
+        machine.sees("the confirmed build is up", |noted| noted.contains("start a fine") && noted.ends_with("up\n"));
+        // Seen once, it is known even when the file that names it is torn.
+        fs::write(machine.data().join("products").join(PRODUCT).join("confirmed.json"), text).unwrap();
+        kill_process(machine.agent(), Signal::KILL).unwrap();
+        machine.sees("it is up again", |noted| noted.matches("start a fine").count() == 2);
+    }
+}
+
+#[test]
+fn a_configuration_is_read_leniently() {
+    let parse = |text: &str| Settings::parse(Path::new("/etc/groundswell/agent.toml"), text);
+    let settings = parse("data-dir = \"d\"\nnew = 1\n[supervise]\nsilence = \"soon\"\nbackoff = \"3s\"\nnewer = 2\n").unwrap();
+    assert_eq!(settings.data, Path::new("/etc/groundswell/d"));
+    assert_eq!((settings.terms().silence_ms, settings.terms().backoff_ms), (60_000, 3_000));
+    assert_eq!(settings.product, None);
+    let of = |name: &str| format!("data-dir = \"d\"\n[product.{name}]\nactivator = {{ type = \"agent\", more = 1 }}\n");
+    assert_eq!(parse(&of("swell")).unwrap().product.as_deref(), Some("swell"));
+    assert_eq!(parse(&of("\"../x\"")).unwrap().product, None);
+    assert!(parse("fleet = 1\n").is_err());
+    assert!(parse("data-dir\n").is_err());
+    let documented = parse(groundswell_agent::config::Config::documented_default()).unwrap();
+    let default = parse("data-dir = \"/var/lib/groundswell\"\n").unwrap();
+    assert_eq!(documented.terms, default.terms);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_file_holds_it_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let folder = tempfile::tempdir().unwrap();
+        let marks = Marks::open(Arc::new(OnDisk), folder.path(), Some(PRODUCT)).unwrap();
+        fs::write(marks.folder().join("trial.json"), &bytes).unwrap();
+        fs::write(marks.folder().join("boots.json"), &bytes).unwrap();
+        let facts = marks.facts("", Time(0));
+        prop_assert_eq!((facts.trial, facts.boots), (Reading::Unreadable, Reading::Unreadable));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        trial in "[0-9]{1,9}\\.[0-9]{1,9}", boots in any::<u32>(), why in proptest::option::of(".{0,80}"),
+        sha256 in any::<[u8; 32]>(), size_bytes in any::<u64>(), seconds in 0u64..1_000_000, since in 0u64..1_000_000_000,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let marks = Marks::open(Arc::new(OnDisk), folder.path(), None).unwrap();
+        let boots = Boots { trial: trial.clone(), boots, given_up: why };
+        marks.write_boots(&boots).unwrap();
+        prop_assert_eq!(marks.boots(), Reading::Said(boots));
+        let mark = TrialMark {
+            trial, slot: Slot::B, sha256: Digest(sha256), size_bytes, most_boots: 3,
+            confirm_within_seconds: seconds, boot: "this".to_owned(), since_ms: since,
+        };
+        marks.write_trial(&mark).unwrap();
+        prop_assert_eq!(marks.trial(), Reading::Said(mark.clone()));
+        prop_assert_eq!(mark.left_ms("another", Time(since + 5)), seconds * 1_000);
+        prop_assert_eq!(mark.left_ms("this", Time(since + seconds * 1_000)), 0);
+        marks.clear_trial().unwrap();
+        prop_assert_eq!(marks.trial(), Reading::Absent);
+    }
+
+    #[test]
+    fn a_datagram_says_only_what_is_known(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        // Whatever it is, nothing is heard that does not stand there as a line.
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let said = heard(&bytes);
+        prop_assert_eq!(said.contains(&Heard::Ready), text.split('\n').any(|line| line == READY));
+        prop_assert_eq!(said.contains(&Heard::Alive), text.split('\n').any(|line| line == ALIVE));
+    }
+}
+
+#[test]
+fn a_datagram_of_several_lines_is_heard_in_order() {
+    assert_eq!(heard(b"READY=1\nSTATUS=fine\nWATCHDOG=1\nMAINPID=7"), [Heard::Ready, Heard::Alive]);
+}

@@ -1,0 +1,560 @@
+//! The supervisor's decisions, played against a world of random agents, torn files, full disks and crashes at any place.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use groundswell_core::digest::Digest;
+use groundswell_core::install::Slot;
+use groundswell_core::install::supervision::{
+    Action, Announcement, Boots, Build, End, Facts, Input, Named, Reading, Supervision, Terms, Trial,
+};
+use groundswell_core::time::{Now, Time, Timestamp};
+use proptest::prelude::*;
+
+const TERMS: Terms = Terms {
+    ready_within_ms: 120_000,
+    silence_ms: 60_000,
+    stop_within_ms: 30_000,
+    backoff_ms: 1_000,
+    backoff_longest_ms: 60_000,
+    stable_after_ms: 60_000,
+};
+const MOST_BOOTS: u32 = 3;
+const TRIAL_MS: u64 = 900_000;
+
+/// A disk, a child, and what was seen of both.
+struct World {
+    machine: Supervision,
+    now_ms: u64,
+    disk: Facts,
+    /// When the trial began.
+    trial_since_ms: u64,
+    writes_fail: bool,
+    /// Builds whose file is damaged.
+    damaged: BTreeSet<Digest>,
+    child: Option<Build>,
+    /// The kernel has killed it or it was asked to end: it ends with the next look at time.
+    dying: bool,
+    deaf: bool,
+    ended: Option<u8>,
+    starts: BTreeMap<String, u32>,
+    given_up: BTreeSet<String>,
+    builds: u8,
+    said: Vec<Announcement>,
+    /// The supervisor is killed before its so-many-th action from now.
+    killed_in: Option<usize>,
+    all: Vec<Action>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            machine: Supervision::new(TERMS),
+            now_ms: 1_000_000,
+            disk: Facts::default(),
+            trial_since_ms: 0,
+            writes_fail: false,
+            damaged: BTreeSet::new(),
+            child: None,
+            dying: false,
+            deaf: false,
+            ended: None,
+            starts: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            builds: 0,
+            said: Vec::new(),
+            killed_in: None,
+            all: Vec::new(),
+        }
+    }
+
+    /// A world in which a confirmed build runs and is up.
+    fn settled() -> Self {
+        let mut world = Self::new();
+        world.disk.confirmed = Reading::Said(world.build(Slot::A));
+        world.feed(Input::Begin);
+        world.feed(Input::Ready);
+        world
+    }
+
+    fn build(&mut self, slot: Slot) -> Named {
+        self.builds += 1;
+        Named { slot, sha256: Digest([self.builds; 32]), size_bytes: 1 }
+    }
+
+    fn now(&self) -> Now {
+        Now { awake_ms: self.now_ms, boot: Time(self.now_ms), wall: Timestamp::default() }
+    }
+
+    fn facts(&self) -> Facts {
+        let mut facts = self.disk.clone();
+        if let Reading::Said(trial) = &mut facts.trial {
+            trial.left_ms = TRIAL_MS.saturating_sub(self.now_ms - self.trial_since_ms);
+        }
+        facts
+    }
+
+    fn feed(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            for action in self.machine.handle(self.now(), input) {
+                if let Some(left) = &mut self.killed_in {
+                    if *left == 0 {
+                        self.killed_in = None;
+                        return self.kill_supervisor();
+                    }
+                    *left -= 1;
+                }
+                self.all.push(action.clone());
+                inputs.extend(self.perform(action));
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action) -> Option<Input> {
+        match action {
+            Action::Look => return Some(Input::Found(self.facts())),
+            Action::Count { trial, boots } => return Some(Input::Written(self.write(Boots { trial, boots, given_up: None }))),
+            Action::GiveUp { trial, boots, reason } => {
+                let written = self.write(Boots { trial: trial.clone(), boots, given_up: Some(reason) });
+                if written {
+                    self.given_up.insert(trial);
+                }
+                return Some(Input::Written(written));
+            }
+            Action::Remember(named) if !self.writes_fail => self.disk.remembered = Reading::Said(named),
+            Action::Remember(_) | Action::Say(_) => {}
+            Action::Start(build) => return Some(Input::Started(self.start(build))),
+            Action::Terminate => self.dying = self.dying || !self.deaf,
+            Action::Kill => self.dying = true,
+            Action::Announce(announcement) => self.said.push(announcement),
+            Action::End(code) => self.ended = Some(code),
+        }
+        None
+    }
+
+    fn write(&mut self, boots: Boots) -> bool {
+        if !self.writes_fail {
+            self.disk.boots = Reading::Said(boots);
+        }
+        !self.writes_fail
+    }
+
+    fn start(&mut self, build: Build) -> Result<(), String> {
+        assert!(self.child.is_none(), "two agents at once");
+        match &build {
+            Build::Trial { trial, boots } => {
+                let counted = Boots { trial: trial.name.clone(), boots: *boots, given_up: None };
+                assert_eq!(self.disk.boots, Reading::Said(counted), "a boot is counted, durably, before it happens");
+                assert_ne!(self.disk.confirmed, Reading::Said(trial.build.clone()), "a confirmed build is not on trial");
+                assert_ne!(self.disk.confirmed, Reading::Unreadable, "what is torn leads to the last confirmed build");
+                assert!(!self.given_up.contains(&trial.name), "what was given up is not started again");
+                let starts = self.starts.entry(trial.name.clone()).or_default();
+                *starts += 1;
+                assert!(*starts <= trial.most_boots, "a trial is started {MOST_BOOTS} times at most");
+            }
+            Build::Confirmed(named) => {
+                let (confirmed, remembered) = (&self.disk.confirmed, &self.disk.remembered);
+                let known = [confirmed, remembered].into_iter().any(|known| *known == Reading::Said(named.clone()));
+                assert!(known, "only what was confirmed is started as confirmed");
+                if let Reading::Said(confirmed) = confirmed {
+                    assert!(confirmed == named || self.damaged.contains(&confirmed.sha256), "the last one, not an older one");
+                }
+            }
+            Build::Own => {
+                for known in [&self.disk.confirmed, &self.disk.remembered] {
+                    if let Reading::Said(named) = known {
+                        assert!(self.damaged.contains(&named.sha256), "a confirmed build that runs is left for none other");
+                    }
+                }
+            }
+        }
+        if build.named().is_some_and(|named| self.damaged.contains(&named.sha256)) {
+            return Err("damaged".to_owned());
+        }
+        self.child = Some(build);
+        self.dying = false;
+        Ok(())
+    }
+
+    fn end_child(&mut self, code: u8, asked: bool) {
+        if self.child.take().is_some() {
+            self.dying = false;
+            self.feed(Input::Ended(End { code, asked, said: "it ended".to_owned() }));
+        }
+    }
+
+    /// Lets time pass in steps that no deadline falls between.
+    fn pass(&mut self, ms: u64) {
+        let until = self.now_ms + ms;
+        let mut steps = 0;
+        while self.ended.is_none() {
+            steps += 1;
+            assert!(steps < 20_000, "it goes round in circles");
+            let wait = self.machine.wait_ms(self.now()).unwrap_or(u64::MAX);
+            if self.now_ms.saturating_add(wait) > until {
+                break;
+            }
+            self.now_ms += wait;
+            self.feed(Input::Wake);
+            if self.dying {
+                self.end_child(137, false);
+            }
+        }
+        self.now_ms = self.now_ms.max(until);
+    }
+
+    /// kill −9, or the power fails: the child goes too.
+    fn kill_supervisor(&mut self) {
+        self.child = None;
+        self.dying = false;
+        self.machine = Supervision::new(TERMS);
+        self.feed(Input::Begin);
+    }
+
+    /// What runs, after as long as it takes to start something.
+    fn runs(&mut self) -> Build {
+        if self.child.is_none() {
+            self.pass(TERMS.backoff_longest_ms);
+        }
+        assert!(self.child.is_some(), "there is always a build to run");
+        self.machine.runs().cloned().expect("the machine knows what runs")
+    }
+
+    fn confirmed(&self) -> Option<Named> {
+        match &self.disk.confirmed {
+            Reading::Said(named) => Some(named.clone()),
+            _ => None,
+        }
+    }
+
+    /// A confirmed agent puts a new build into the other slot and asks to be replaced.
+    fn upgrade(&mut self) -> Trial {
+        let slot = self.confirmed().map_or(Slot::A, |confirmed| confirmed.slot.other());
+        let build = self.build(slot);
+        let trial = Trial { name: format!("trial {}", self.builds), build, most_boots: MOST_BOOTS, left_ms: TRIAL_MS };
+        self.disk.trial = Reading::Said(trial.clone());
+        self.trial_since_ms = self.now_ms;
+        self.end_child(85, true);
+        trial
+    }
+}
+
+#[test]
+fn a_build_on_trial_that_is_confirmed_stays() {
+    let mut world = World::settled();
+    let trial = world.upgrade();
+    assert!(matches!(&world.child, Some(Build::Trial { boots: 1, .. })));
+    world.feed(Input::Ready);
+    world.disk.confirmed = Reading::Said(trial.build.clone());
+    for _ in 0..100 {
+        world.pass(20_000);
+        world.feed(Input::Alive);
+    }
+    assert_eq!(world.machine.runs(), Some(&Build::Confirmed(trial.build.clone())));
+    world.end_child(1, false);
+    assert_eq!(world.runs(), Build::Confirmed(trial.build), "a crash after that is a crash of a confirmed build");
+    assert_eq!(world.starts.values().sum::<u32>(), 1);
+}
+
+#[test]
+fn a_build_that_crashes_at_start_is_tried_three_times_and_left() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    let trial = world.upgrade();
+    for boot in 1..=MOST_BOOTS {
+        assert!(matches!(&world.child, Some(Build::Trial { boots, .. }) if *boots == boot));
+        world.end_child(101, false);
+        if boot < MOST_BOOTS {
+            world.pass(TERMS.backoff_ms);
+        }
+    }
+    assert_eq!(world.child, Some(Build::Confirmed(before)), "at once, without a pause");
+    let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
+    assert_eq!((&boots.trial, boots.boots), (&trial.name, MOST_BOOTS));
+    assert!(boots.given_up.as_ref().is_some_and(|why| why.contains("it ended 3 times")));
+}
+
+#[test]
+fn a_build_that_hangs_is_left_after_its_first_boot() {
+    let mut silent_from_the_start = World::settled();
+    let before = silent_from_the_start.confirmed().unwrap();
+    silent_from_the_start.upgrade();
+    silent_from_the_start.pass(TERMS.ready_within_ms);
+    assert_eq!(silent_from_the_start.child, Some(Build::Confirmed(before.clone())));
+
+    let mut silent_later = World::settled();
+    silent_later.upgrade();
+    silent_later.feed(Input::Ready);
+    silent_later.pass(TERMS.silence_ms);
+    assert_eq!(silent_later.child, Some(Build::Confirmed(before)));
+}
+
+#[test]
+fn a_build_that_is_never_confirmed_is_left_even_if_it_lives_and_does_not_listen() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.upgrade();
+    world.deaf = true;
+    world.feed(Input::Ready);
+    for _ in 0..TRIAL_MS / 20_000 + 5 {
+        world.feed(Input::Alive);
+        world.pass(20_000);
+    }
+    assert_eq!(world.child, Some(Build::Confirmed(before)));
+    assert_eq!(world.starts.values().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn i2_power_cycles_of_a_confirmed_build_count_for_nothing() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    for _ in 0..20 {
+        world.kill_supervisor();
+        assert_eq!(world.child, Some(Build::Confirmed(before.clone())));
+    }
+    for _ in 0..20 {
+        world.end_child(1, false);
+        assert_eq!(world.runs(), Build::Confirmed(before.clone()));
+    }
+    assert_eq!(world.disk.boots, Reading::Absent);
+}
+
+#[test]
+fn a_confirmed_build_that_ends_again_and_again_is_started_with_growing_pauses() {
+    let mut world = World::settled();
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        world.end_child(1, false);
+        pauses.push(world.machine.wait_ms(world.now()).unwrap() / 1000);
+        world.pass(TERMS.backoff_longest_ms);
+        world.child.as_ref().expect("it runs again");
+        world.now_ms = world.now_ms.saturating_sub(TERMS.backoff_longest_ms);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    world.feed(Input::Ready);
+    for _ in 0..4 {
+        world.pass(30_000);
+        world.feed(Input::Alive);
+    }
+    world.end_child(1, false);
+    assert_eq!(world.machine.wait_ms(world.now()), Some(TERMS.backoff_ms), "it had run well");
+}
+
+#[test]
+fn a_trial_is_not_made_where_its_boots_cannot_be_counted() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.writes_fail = true;
+    world.upgrade();
+    assert_eq!(world.child, Some(Build::Confirmed(before)));
+    assert!(world.starts.is_empty());
+}
+
+#[test]
+fn a_damaged_confirmed_build_gives_way_to_the_supervisors_own_and_comes_back_when_it_is_whole() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.damaged.insert(before.sha256);
+    world.end_child(1, false);
+    assert_eq!(world.runs(), Build::Own);
+    world.damaged.clear();
+    world.end_child(1, false);
+    assert_eq!(world.runs(), Build::Confirmed(before));
+}
+
+#[test]
+fn a_request_to_stop_ends_it_with_the_agents_code_and_kills_what_does_not_listen() {
+    let mut world = World::settled();
+    world.feed(Input::Stop);
+    assert_eq!(world.said.last(), Some(&Announcement::Stopping));
+    world.end_child(3, false);
+    assert_eq!(world.ended, Some(3));
+
+    let mut world = World::settled();
+    world.feed(Input::Stop);
+    world.pass(TERMS.stop_within_ms);
+    assert_eq!(world.ended, Some(137));
+
+    let mut world = World::settled();
+    world.end_child(1, false);
+    world.feed(Input::Stop);
+    assert_eq!(world.ended, Some(0), "nothing ran");
+}
+
+#[test]
+fn the_service_manager_hears_ready_once_and_life_only_while_there_is_some() {
+    let mut world = World::settled();
+    world.feed(Input::Alive);
+    let heard = std::mem::take(&mut world.said);
+    assert_eq!(heard, [Announcement::Alive, Announcement::Ready, Announcement::Alive]);
+    world.pass(TERMS.silence_ms - 1);
+    assert_eq!(world.said, [], "an agent that is silent is not spoken for");
+    world.pass(1 + TERMS.backoff_ms);
+    assert_eq!(world.said, [Announcement::Alive], "it was started again");
+    world.feed(Input::Alive);
+    assert_eq!(world.said.len(), 1, "a sign of life before it is up is none");
+    world.feed(Input::Ready);
+    assert_eq!(world.said.len(), 1, "ready is said once");
+}
+
+/// Every place of a trial at which the supervisor can be killed, made from what it does: a new step cannot be forgotten.
+#[test]
+fn s6_a_kill_at_every_step_of_a_trial_ends_on_the_build_that_is_right() {
+    // What the build on trial does with each of its boots.
+    for (name, confirms, crashes) in [("good", true, false), ("crashing", false, true), ("hanging", false, false)] {
+        let mut steps = 0;
+        for place in 0.. {
+            let mut world = World::settled();
+            let before = world.confirmed().unwrap();
+            world.killed_in = Some(place);
+            let first = world.all.len();
+            let trial = world.upgrade();
+            for _ in 0..4 * MOST_BOOTS {
+                match world.machine.runs().cloned() {
+                    Some(Build::Trial { .. }) if confirms => {
+                        world.feed(Input::Ready);
+                        world.disk.confirmed = Reading::Said(trial.build.clone());
+                        world.pass(10_000);
+                        world.feed(Input::Alive);
+                    }
+                    Some(Build::Trial { .. }) if crashes => {
+                        world.end_child(101, false);
+                        world.pass(TERMS.backoff_ms);
+                    }
+                    Some(Build::Trial { .. }) => world.pass(TERMS.ready_within_ms),
+                    Some(_) => {
+                        world.feed(Input::Ready);
+                        world.feed(Input::Alive);
+                        world.pass(10_000);
+                    }
+                    None => world.pass(TERMS.backoff_longest_ms),
+                }
+            }
+            let right = if confirms { trial.build } else { before };
+            assert_eq!(world.runs(), Build::Confirmed(right), "{name}, killed before action {place}");
+            if world.killed_in.is_some() {
+                steps = world.all.len() - first;
+                break;
+            }
+        }
+        assert!(steps > 5, "{name}: {steps} places");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Ready,
+    Alive,
+    End(bool),
+    Upgrade,
+    Confirm,
+    Revert,
+    Pass(u64),
+    Kill(usize),
+    Tear(u8),
+    Mend,
+    WritesFail(bool),
+    Damage,
+    Deaf(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        Just(Op::Ready),
+        Just(Op::Alive),
+        any::<bool>().prop_map(Op::End),
+        Just(Op::Upgrade),
+        Just(Op::Upgrade),
+        Just(Op::Confirm),
+        Just(Op::Revert),
+        prop_oneof![Just(500u64), Just(5_000), Just(70_000), Just(1_000_000)].prop_map(Op::Pass),
+        (0usize..8).prop_map(Op::Kill),
+        (0u8..4).prop_map(Op::Tear),
+        Just(Op::Mend),
+        any::<bool>().prop_map(Op::WritesFail),
+        Just(Op::Damage),
+        any::<bool>().prop_map(Op::Deaf),
+    ]
+}
+
+fn play(world: &mut World, op: Op) {
+    let on_trial = match &world.child {
+        Some(Build::Trial { trial, .. }) => Some(trial.clone()),
+        _ => None,
+    };
+    match op {
+        Op::Ready if world.child.is_some() => world.feed(Input::Ready),
+        Op::Alive if world.child.is_some() => world.feed(Input::Alive),
+        Op::End(asked) => world.end_child(if asked { 85 } else { 1 }, asked),
+        // An agent of a damaged slot, or one whose files are torn, has other things to do first.
+        Op::Upgrade if world.child.is_some() && on_trial.is_none() && world.builds < 250 && world.confirmed().is_some() => {
+            world.upgrade();
+        }
+        Op::Confirm => {
+            if let Some(trial) = on_trial.filter(|_| !world.writes_fail) {
+                world.disk.confirmed = Reading::Said(trial.build);
+            }
+        }
+        Op::Revert if on_trial.is_some() => {
+            world.disk.trial = Reading::Absent;
+            world.end_child(85, true);
+        }
+        Op::Pass(ms) => world.pass(ms),
+        Op::Kill(0) => world.kill_supervisor(),
+        Op::Kill(place) => world.killed_in = Some(place),
+        Op::Tear(0) if on_trial.is_none() => world.disk.confirmed = Reading::Unreadable,
+        Op::Tear(1) => world.disk.trial = Reading::Unreadable,
+        Op::Tear(2) => world.disk.boots = Reading::Unreadable,
+        Op::Tear(3) => world.disk.remembered = Reading::Unreadable,
+        Op::Mend => {
+            // A confirm writes the file anew; the floor keeps what it names.
+            if let (Reading::Unreadable, Reading::Said(known)) = (&world.disk.confirmed, world.disk.remembered.clone()) {
+                world.disk.confirmed = Reading::Said(known);
+            }
+            world.damaged.clear();
+        }
+        Op::WritesFail(fail) => world.writes_fail = fail,
+        Op::Damage => world.damaged.extend(world.disk.confirmed_sha256()),
+        Op::Deaf(deaf) => world.deaf = deaf,
+        _ => {}
+    }
+}
+
+trait Known {
+    fn confirmed_sha256(&self) -> Option<Digest>;
+}
+
+impl Known for Facts {
+    fn confirmed_sha256(&self) -> Option<Digest> {
+        match &self.confirmed {
+            Reading::Said(named) => Some(named.sha256),
+            _ => None,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    /// S6: whatever happens, a build runs, trials are bounded and counted, and confirmed builds are never burnt. What the
+    /// world asserts on the way (`World::start`) is the greater part of it.
+    #[test]
+    fn s6_there_is_always_a_build_to_run_and_it_is_the_right_one(ops in proptest::collection::vec(op(), 0..60)) {
+        let mut world = World::settled();
+        for op in ops {
+            play(&mut world, op);
+        }
+        world.killed_in = None;
+        world.writes_fail = false;
+        world.damaged.clear();
+        // A trial under way ends, one way or the other, within its own time, its boots and one kill each.
+        world.pass(TRIAL_MS + u64::from(MOST_BOOTS) * (TERMS.ready_within_ms + TERMS.stop_within_ms));
+        let runs = world.runs();
+        let on_trial = matches!(runs, Build::Trial { .. });
+        prop_assert!(!on_trial, "a trial has an end: {runs:?}");
+        if let Some(confirmed) = world.confirmed() {
+            world.end_child(1, false);
+            prop_assert_eq!(world.runs(), Build::Confirmed(confirmed));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `swell supervise`: runs this machine's agent as its child, and brings the last confirmed build of it back when a new one
+//! fails.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use groundswell_agent::supervise::keeper;
+use groundswell_agent::supervise::notify::{Notifier, SOCKET};
+use groundswell_agent::supervise::settings::Settings;
+use tracing_subscriber::EnvFilter;
+
+use super::agent::begin_log;
+use crate::failure::Failure;
+
+/// Output of a build on trial is written on by threads of their own; the checks of files run there too.
+const BLOCKING_THREADS: usize = 4;
+
+/// What is typed.
+#[derive(Debug, Args)]
+pub(crate) struct SuperviseArgs {
+    /// The agent's configuration file, of which only `data-dir`, `log.format`, `supervise` and the name of the product that
+    /// is the agent itself are read.
+    #[arg(long, value_name = "FILE", default_value = "/etc/groundswell/agent.toml")]
+    config: PathBuf,
+}
+
+/// Does it; the exit code is the agent's.
+pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
+    let invalid = |error| Failure::invalid_by("the supervisor does not start", error);
+    let settings = Settings::load(&args.config).map_err(invalid)?;
+    begin_log(settings.log_format, EnvFilter::new("info"))?;
+    let own = std::env::current_exe().map_err(|source| Failure::failed("cannot find this program", source))?;
+    let service = match std::env::var(SOCKET).map(|name| Notifier::connect(&name)) {
+        Ok(Ok(service)) => Some(service),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "whoever started this supervisor does not listen");
+            None
+        }
+        Err(_) => None,
+    };
+    // One thread: the agent is asked to end when the thread that started it does.
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(BLOCKING_THREADS).enable_all().build();
+    let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
+    let ended = runtime.block_on(keeper::run(&settings, &own, service));
+    // A reader of this process's output that does not read must not keep it from ending.
+    runtime.shutdown_background();
+    ended.map(ExitCode::from).map_err(|error| Failure::failed("the supervisor does not run", error))
+}

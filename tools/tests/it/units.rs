@@ -1,0 +1,132 @@
+//! The units of `docs/systemd`: they parse, are hardened, and start what the binary has.
+//!
+//! By hand, where systemd is there: `systemd-analyze verify docs/systemd/*.service`, `systemd-analyze security --offline=yes FILE`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use super::tidy::workspace;
+
+/// Section and key to all values, in order.
+type Unit = BTreeMap<(String, String), Vec<String>>;
+
+fn parse(text: &str) -> Result<Unit, String> {
+    let mut unit = Unit::new();
+    let mut section = None;
+    for (number, line) in text.lines().enumerate() {
+        let wrong = |what: &str| Err(format!("line {}: {what}: {line}", number + 1));
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            if !["Unit", "Service", "Socket", "Install"].contains(&name) {
+                return wrong("no section of a unit");
+            }
+            section = Some(name.to_owned());
+            continue;
+        }
+        let Some(section) = &section else { return wrong("before any section") };
+        let Some((key, value)) = line.split_once('=') else { return wrong("no assignment") };
+        if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric()) || value.trim() != value {
+            return wrong("no plain assignment");
+        }
+        unit.entry((section.clone(), key.to_owned())).or_default().push(value.to_owned());
+    }
+    Ok(unit)
+}
+
+fn units() -> Vec<(String, Unit)> {
+    let folder = workspace().join("docs/systemd");
+    let mut units = Vec::new();
+    for entry in fs::read_dir(folder).expect("the folder is there").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".service") {
+            let text = fs::read_to_string(entry.path()).expect("it can be read");
+            units.push((name.clone(), parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"))));
+        }
+    }
+    units
+}
+
+fn get<'a>(unit: &'a Unit, section: &str, key: &str) -> &'a [String] {
+    unit.get(&(section.to_owned(), key.to_owned())).map_or(&[], Vec::as_slice)
+}
+
+#[test]
+fn every_service_is_hardened() {
+    let units = units();
+    assert!(units.iter().any(|(name, _)| name == "groundswell.service"));
+    for (name, unit) in &units {
+        let all = [
+            ("NoNewPrivileges", "yes"),
+            ("ProtectSystem", "strict"),
+            ("ProtectHome", "yes"),
+            ("PrivateTmp", "yes"),
+            ("PrivateDevices", "yes"),
+            ("ProtectKernelModules", "yes"),
+            ("ProtectKernelTunables", "yes"),
+            ("ProtectControlGroups", "yes"),
+            ("RestrictSUIDSGID", "yes"),
+            ("LockPersonality", "yes"),
+            ("MemoryDenyWriteExecute", "yes"),
+            ("SystemCallArchitectures", "native"),
+        ];
+        for (key, value) in all {
+            assert_eq!(get(unit, "Service", key), [value], "{name}: {key}");
+        }
+        for key in ["RestrictAddressFamilies", "SystemCallFilter", "CapabilityBoundingSet", "UMask"] {
+            assert!(!get(unit, "Service", key).is_empty(), "{name}: {key} is missing");
+        }
+        assert!(!get(unit, "Install", "WantedBy").is_empty(), "{name}: it is never started");
+    }
+}
+
+#[test]
+fn every_service_starts_a_command_that_the_binary_has_with_options_that_it_takes() {
+    for (name, unit) in units() {
+        let [start] = get(&unit, "Service", "ExecStart") else { panic!("{name}: one ExecStart") };
+        let words: Vec<&str> = start.split(' ').collect();
+        let [program, command, options @ ..] = words.as_slice() else { panic!("{name}: {start}") };
+        assert!(program.starts_with("/usr/") && program.ends_with("/bin/swell"), "{name}: {start}");
+        let help = Command::new(env!("CARGO_BIN_EXE_swell")).args([command, "--help"]).output().expect("it runs");
+        assert!(help.status.success(), "{name}: there is no command {command}");
+        let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        for option in options.iter().filter(|word| word.starts_with("--")) {
+            assert!(help.contains(option), "{name}: {command} takes no {option}");
+        }
+    }
+}
+
+#[test]
+fn the_agents_service_gives_its_supervisor_the_time_that_it_takes() {
+    let seconds = |text: &str| -> u64 {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match text.strip_prefix(digits).unwrap_or_default() {
+            "" | "s" => 1,
+            "m" | "min" => 60,
+            other => panic!("{other}"),
+        };
+        digits.parse::<u64>().expect("a number") * unit
+    };
+    let text = fs::read_to_string(workspace().join("docs/agent.toml")).expect("it can be read");
+    let config: toml::Table = text.parse().expect("it is TOML");
+    let term = |key: &str| seconds(config["supervise"][key].as_str().expect("a text"));
+    let units = units();
+    let unit = units.iter().find(|(name, _)| name == "groundswell.service").map(|(_, unit)| unit).expect("it is there");
+    let time = |key: &str| get(unit, "Service", key).first().map(|text| seconds(text)).expect("it is there");
+    assert_eq!(get(unit, "Service", "Type"), ["notify"]);
+    assert_eq!(get(unit, "Service", "Restart"), ["always"]);
+    assert_eq!(get(unit, "Service", "KillMode"), ["mixed"]);
+    assert_eq!(get(unit, "Unit", "StartLimitIntervalSec"), ["0"]);
+    assert!(time("WatchdogSec") > term("ready-within") + term("backoff-max") + term("silence"));
+    assert!(time("TimeoutStartSec") > 2 * term("ready-within"));
+    assert!(time("TimeoutStopSec") > term("stop-timeout"));
+}
+
+#[test]
+fn what_is_no_unit_is_refused() {
+    for text in ["Key=1\n", "[Odd]\n", "[Unit]\nno assignment\n", "[Unit]\n=1\n", "[Service]\nKey = 1\n"] {
+        assert!(parse(text).is_err(), "{text}");
+    }
+}
