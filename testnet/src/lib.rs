@@ -1,9 +1,10 @@
 //! Proof of Groundswell: a virtual world that drives the agents' own core, and fleets of real processes.
 //!
 //! [`sim`] is the virtual world; [`model`] a world so small that all of it can be visited; [`fleet`] starts the real
-//! `swell` binary. The demo stands on [`fleet`] and lives in the binary.
+//! `swell` binary; [`self_upgrade`] is what they tell of agents that replace themselves. The demo stands on [`fleet`] and lives in the binary.
 
 pub mod fleet;
 pub mod model;
 pub mod mutants;
+pub mod self_upgrade;
 pub mod sim;

@@ -6,12 +6,15 @@ mod measure;
 mod model_command;
 mod mutants_command;
 mod proof;
+mod self_upgrade_command;
 mod sim_command;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use groundswell_testnet::fleet::builds::{self, Build};
 use groundswell_testnet::fleet::{leash, service};
 
 /// Proof of Groundswell on real processes.
@@ -41,6 +44,19 @@ enum Command {
     FullDisk,
     /// Every state of small worlds of the lease protocol. Exit code 0 only when all is as it must be.
     Model(model_command::ModelArgs),
+    /// Twelve real agents upgrade themselves, and leave builds that panic, hang or never join. Exit code 0 only when all is as it must be.
+    SelfUpgrade(self_upgrade_command::SelfUpgradeArgs),
+    /// A broken build of the agent; run by a supervisor.
+    #[command(hide = true)]
+    BrokenAgent {
+        /// How it is broken.
+        build: Build,
+        /// The real binary.
+        swell: PathBuf,
+        /// What the supervisor gave it.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// The sample service; run by the agents.
     #[command(hide = true)]
     SampleService,
@@ -59,6 +75,10 @@ fn main() -> ExitCode {
     let command = Cli::parse().command;
     if let Command::Leash { parent, command } = &command {
         eprintln!("{}", leash::become_leashed(*parent, command));
+        return ExitCode::FAILURE;
+    }
+    if let Command::BrokenAgent { build, swell, arguments } = &command {
+        eprintln!("{}", builds::become_broken(*build, swell, arguments));
         return ExitCode::FAILURE;
     }
     if let Command::Sim(sim) = &command {
@@ -81,9 +101,15 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         match command {
             Command::Demo(args) => demo::run(args).await,
+            Command::SelfUpgrade(args) => self_upgrade_command::run(args).await,
             Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
             Command::SampleService => ended(service::run().await),
-            Command::Leash { .. } | Command::Sim(_) | Command::Model(_) | Command::CrashMatrix | Command::FullDisk => {
+            Command::Leash { .. }
+            | Command::BrokenAgent { .. }
+            | Command::Sim(_)
+            | Command::Model(_)
+            | Command::CrashMatrix
+            | Command::FullDisk => {
                 unreachable!("handled above")
             }
         }

@@ -31,9 +31,25 @@ pub struct Agent {
     /// Its port in the mesh.
     port: u16,
     service_port: u16,
+    /// Its agent runs under its supervisor.
+    supervised: bool,
     api: Api,
     running: Option<Child>,
 }
+
+/// The product, where it is the agent itself. The times are those of a test, on a busy machine.
+const AGENT_ITSELF: &str = r#"[product.svc.activator]
+type = "agent"
+
+[product.svc.health]
+type = "process"
+interval = "250ms"
+
+[supervise]
+ready-within = "20s"
+silence = "20s"
+backoff = "200ms"
+"#;
 
 /// What its configuration says.
 #[derive(Clone, Debug)]
@@ -50,6 +66,8 @@ pub struct Configuration<'a> {
     pub witness: &'a Path,
     /// Log filter.
     pub log: &'a str,
+    /// The product is the agent itself.
+    pub agents: bool,
 }
 
 impl Agent {
@@ -58,7 +76,7 @@ impl Agent {
     pub fn new(name: &str, pool: &str, folder: &Path, port: u16, service_port: u16) -> Self {
         let api = Api::new(name, &folder.join("agent.sock"));
         let (name, pool, folder) = (name.to_owned(), pool.to_owned(), folder.to_path_buf());
-        Self { name, pool, folder, port, service_port, api, running: None }
+        Self { name, pool, folder, port, service_port, supervised: false, api, running: None }
     }
 
     /// Its name.
@@ -113,8 +131,10 @@ impl Agent {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn configure(&self, configuration: &Configuration<'_>) -> Result<(), FleetError> {
-        let Configuration { fleet, document, certificate, bootstrap, witness, log } = configuration;
+    pub fn configure(&mut self, configuration: &Configuration<'_>) -> Result<(), FleetError> {
+        let Configuration { fleet, document, certificate, bootstrap, log, agents, .. } = configuration;
+        self.supervised = *agents;
+        let product = if *agents { AGENT_ITSELF.to_owned() } else { self.service(configuration) };
         let quoted: Vec<String> = bootstrap.iter().map(|address| format!("\"{address}\"")).collect();
         let text = format!(
             r#"data-dir = "data"
@@ -130,7 +150,21 @@ socket = "agent.sock"
 [log]
 filter = "{log}"
 
-[product.{PRODUCT}.activator]
+{product}"#,
+            document = document.display(),
+            certificate = certificate.display(),
+            address = self.address(),
+            port = self.port,
+            bootstrap = quoted.join(", "),
+        );
+        let path = self.config_file();
+        std::fs::write(&path, text).map_err(FleetError::io(format!("cannot write {}", path.display())))
+    }
+
+    /// The product, where it is the sample service.
+    fn service(&self, configuration: &Configuration<'_>) -> String {
+        format!(
+            r#"[product.{PRODUCT}.activator]
 type = "supervise"
 run = ["{{binary}}", "sample-service"]
 env = {{ {PORT} = "{service_port}", {WITNESS} = "{witness}", {NODE} = "{name}" }}
@@ -145,20 +179,13 @@ timeout = "2s"
 healthy-after = 1
 unhealthy-after = 2
 "#,
-            document = document.display(),
-            certificate = certificate.display(),
-            address = self.address(),
-            port = self.port,
-            bootstrap = quoted.join(", "),
-            witness = witness.display(),
+            witness = configuration.witness.display(),
             service_port = self.service_port,
             name = self.name,
             PORT = service::PORT,
             WITNESS = service::WITNESS,
             NODE = service::NODE,
-        );
-        let path = self.config_file();
-        std::fs::write(&path, text).map_err(FleetError::io(format!("cannot write {}", path.display())))
+        )
     }
 
     /// Starts its agent, leashed by `program` (this harness's binary) to the calling thread. Returns at once.
@@ -171,7 +198,8 @@ unhealthy-after = 2
         let second = log.try_clone().map_err(FleetError::io("cannot share the log's file"))?;
         let mut command = Command::new(program);
         command.arg("leash").arg(std::process::id().to_string()).arg("--").arg(swell.path());
-        command.args(["agent", "--config"]).arg(self.config_file());
+        let what = if self.supervised { "supervise" } else { "agent" };
+        command.args([what, "--config"]).arg(self.config_file());
         command.stdin(Stdio::null()).stdout(log).stderr(second).process_group(0).kill_on_drop(true);
         let child = command.spawn().map_err(FleetError::io(format!("cannot start the agent of {}", self.name)))?;
         self.running = Some(child);

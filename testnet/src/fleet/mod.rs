@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod builds;
 pub mod disruption;
 pub mod error;
 pub mod leash;
@@ -79,7 +80,7 @@ impl Fleet {
         let witness = Witness::listen(&socket, nodes.iter().cloned().collect())?;
         let document = operator.fleet_folder().join("fleet-1.json");
         let addresses: Vec<String> = agents.iter().map(Agent::address).collect();
-        for (index, agent) in agents.iter().enumerate() {
+        for (index, agent) in agents.iter_mut().enumerate() {
             let known = match plan.links {
                 Links::Hub => addresses.first().filter(|_| index > 0),
                 Links::Line => index.checked_sub(1).and_then(|before| addresses.get(before)),
@@ -92,6 +93,7 @@ impl Fleet {
                 bootstrap: known.cloned().into_iter().collect(),
                 witness: &socket,
                 log: &plan.log,
+                agents: plan.agents,
             })?;
         }
         Ok(Self { swell, program: program.to_path_buf(), operator, agents, witness, folder })
@@ -185,6 +187,17 @@ impl Fleet {
             sample.insert(agent.name().to_owned(), agent.api().status().await?);
         }
         Ok(sample)
+    }
+
+    /// What those nodes say that answer now, by name: an agent that is being replaced does not.
+    pub async fn sample_answering(&self) -> BTreeMap<String, StatusView> {
+        let mut sample = BTreeMap::new();
+        for agent in self.agents.iter().filter(|agent| agent.pid().is_some()) {
+            if let Ok(status) = agent.api().status().await {
+                sample.insert(agent.name().to_owned(), status);
+            }
+        }
+        sample
     }
 
     /// An error when an agent has ended by itself.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::builds::{self, Build};
 use super::error::FleetError;
 use super::plan::{PRODUCT, Plan, RolloutPlan};
 use super::service::{Behaviour, Description, write_version};
@@ -143,6 +144,20 @@ impl Operator {
         let binary = folder.join(format!("{PRODUCT}-{}", platform()));
         let description = Description { version: version.to_owned(), behaviour };
         write_version(&self.program, &binary, &description, self.padding_bytes)
+            .map_err(FleetError::io(format!("cannot make {}", binary.display())))?;
+        self.sign(&folder, version, sequence).await?;
+        Ok(folder)
+    }
+
+    /// Makes a build of the agent itself and signs it as a release; its folder.
+    ///
+    /// # Errors
+    /// When a file cannot be written or `swell` refuses.
+    pub async fn build(&self, version: &str, sequence: u64, build: Build) -> Result<PathBuf, FleetError> {
+        let folder = self.release_folder(version);
+        std::fs::create_dir_all(&folder).map_err(FleetError::io(format!("cannot make {}", folder.display())))?;
+        let binary = folder.join(format!("{PRODUCT}-{}", platform()));
+        builds::write(&binary, version, build, self.swell.path(), &self.program)
             .map_err(FleetError::io(format!("cannot make {}", binary.display())))?;
         self.sign(&folder, version, sequence).await?;
         Ok(folder)

@@ -16,6 +16,8 @@ pub struct Plan {
     pub log: String,
     /// Bytes beside the program in each version, so that there is something to fetch.
     pub padding_bytes: usize,
+    /// The product is the agent itself, and each agent runs under its supervisor. Otherwise it is the sample service.
+    pub agents: bool,
 }
 
 /// One pool.
@@ -57,7 +59,7 @@ impl Plan {
     /// A fleet of `pools`, all of whose nodes know the first.
     #[must_use]
     pub fn new(pools: Vec<PoolPlan>) -> Self {
-        Self { pools, links: Links::Hub, log: "info".to_owned(), padding_bytes: 0 }
+        Self { pools, links: Links::Hub, log: "info".to_owned(), padding_bytes: 0, agents: false }
     }
 
     /// Names of the nodes with their pools, in order.

@@ -12,4 +12,5 @@ mod swarm;
 mod system_bad_input;
 mod system_crashes;
 mod system_rollouts;
+mod system_self_upgrade;
 mod system_stage;

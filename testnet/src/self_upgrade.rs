@@ -1,0 +1,152 @@
+//! Agents that upgrade themselves: the story that the command and the test of this crate tell of a real fleet.
+//!
+//! Good builds pass through waves; broken ones are left by their canaries, halt, and touch nobody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use groundswell_core::node::view::{NodeRow, ProductView, RolloutView};
+use groundswell_core::record::status::Phase;
+
+use crate::fleet::Fleet;
+use crate::fleet::api::StatusView;
+use crate::fleet::builds::Build;
+use crate::fleet::error::FleetError;
+use crate::fleet::operator::Signed;
+use crate::fleet::plan::RolloutPlan;
+use crate::fleet::wait::until;
+
+/// Longest that one version may take, on a busy machine: a build that hangs takes 20 s of it, one that never joins 30 s.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Something that must be, and what differed where it was not.
+pub type Check = (String, Option<String>);
+
+/// How it is told: to whoever watches.
+pub type Say<'a> = &'a mut dyn FnMut(&str);
+
+/// Plays it on a fleet that runs nothing yet: two good builds one after the other, each of `broken`, and the way forward.
+///
+/// # Errors
+/// When something takes too long, or cannot be done.
+pub async fn play(fleet: &mut Fleet, broken: &[Build], say: Say<'_>) -> Result<Vec<Check>, FleetError> {
+    let mut checks = Vec::new();
+    fleet.start().await?;
+    fleet.meets(PATIENCE).await?;
+    let nodes = fleet.agents().len();
+    say(&format!("{nodes} agents run under their supervisors, on the supervisors' own build"));
+    let mut number = 0;
+    for round in ["the first build from a slot", "the next one, in the other slot"] {
+        number += 1;
+        let version = everywhere(fleet, number).await?;
+        say(&format!("build {version} runs on all {nodes}: {round}"));
+        checks.push((format!("build {version} runs on all {nodes} agents"), None));
+    }
+    let good = format!("{number}.0.0");
+    for build in broken {
+        number += 1;
+        let (version, name) = (format!("{number}.0.0"), build.name());
+        let signed = publish(fleet, &version, number, *build).await?;
+        let (rollout, sample) = halts(fleet, &signed, &good).await?;
+        let canaries: Vec<&NodeRow> = rollout.nodes.iter().filter(|node| node.phase == Some(Phase::RolledBack)).collect();
+        let first: BTreeSet<&str> = rollout.nodes.iter().filter(|node| node.wave == 0).map(|node| node.name.as_str()).collect();
+        for canary in &canaries {
+            say(&format!("build {version} ({name}) was left by {}: {}", canary.name, error(canary)));
+        }
+        let only_canaries = !canaries.is_empty() && canaries.iter().all(|canary| first.contains(canary.name.as_str()));
+        checks.push((
+            format!("build {version} ({name}) is left by canaries alone, and halts"),
+            (!only_canaries).then(|| format!("{:?}", rollout.nodes)),
+        ));
+        let told = canaries.iter().all(|canary| error(canary).contains(reason(*build)));
+        checks.push((
+            format!("the verdicts on build {version} ({name}) say why"),
+            (!told).then(|| canaries.iter().map(|canary| error(canary)).collect::<Vec<_>>().join("; ")),
+        ));
+        checks.push((format!("all {nodes} agents run build {good} again"), (sample.len() != nodes).then(|| table(&sample))));
+    }
+    number += 1;
+    let version = everywhere(fleet, number).await?;
+    say(&format!("build {version} runs on all {nodes}: the way forward"));
+    checks.push((format!("build {version}, the way forward, runs on all {nodes} agents"), None));
+    Ok(checks)
+}
+
+fn error(node: &NodeRow) -> &str {
+    node.error.as_deref().unwrap_or_default()
+}
+
+/// What a verdict on a broken build must say.
+fn reason(build: Build) -> &'static str {
+    match build {
+        Build::Good => "",
+        Build::Panics => "cannot read its own configuration",
+        Build::Hangs => "not up within",
+        Build::Lonely => "no peer answered",
+    }
+}
+
+async fn publish(fleet: &Fleet, version: &str, sequence: u64, build: Build) -> Result<Signed, FleetError> {
+    let operator = fleet.operator();
+    operator.build(version, sequence, build).await?;
+    // An agent that is replaced ends, starts, and finds its peers again within the upgrade's time.
+    let plan = RolloutPlan { upgrade_timeout_seconds: 30, ..RolloutPlan::waves(&[(10, 1), (50, 1), (100, 1)]) };
+    let signed = operator.rollout(version, &plan, "a build of the agent").await?;
+    let first = fleet.agents().first().map(|agent| agent.name().to_owned()).unwrap_or_default();
+    fleet.publish(&first, version, &signed).await?;
+    Ok(signed)
+}
+
+/// Rolls a good build out and waits until all run it and vouch for it; its version.
+async fn everywhere(fleet: &mut Fleet, number: u64) -> Result<String, FleetError> {
+    let version = format!("{number}.0.0");
+    publish(fleet, &version, number, Build::Good).await?;
+    let nodes = fleet.agents().len();
+    until(&format!("build {version} is everywhere"), PATIENCE, async || {
+        fleet.check()?;
+        let sample = fleet.sample_answering().await;
+        let there = |product: &ProductView| product.phase == Phase::Soaked && product.version.as_deref() == Some(&version);
+        let done = sample.values().filter(|status| status.node.products.iter().any(there)).count();
+        Ok(if done == nodes { Ok(()) } else { Err(table(&sample)) })
+    })
+    .await?;
+    Ok(version)
+}
+
+/// Waits until a rollout is halted as everybody sees it, and all run `good` and do nothing.
+async fn halts(
+    fleet: &mut Fleet,
+    signed: &Signed,
+    good: &str,
+) -> Result<(RolloutView, BTreeMap<String, StatusView>), FleetError> {
+    let nodes = fleet.agents().len();
+    until(&format!("{} halts and all are back on {good}", signed.id), PATIENCE, async || {
+        fleet.check()?;
+        let sample = fleet.sample_answering().await;
+        let at_rest = |product: &ProductView| {
+            product.version.as_deref() == Some(good) && !matches!(product.phase, Phase::Activating | Phase::Claiming)
+        };
+        let resting = sample.values().filter(|status| status.node.products.iter().any(at_rest)).count();
+        let mut seen = Vec::new();
+        for agent in fleet.agents() {
+            let rollouts = agent.api().rollouts().await.unwrap_or_default();
+            seen.extend(rollouts.into_iter().filter(|rollout| rollout.id == signed.id && rollout.halted.is_some()));
+        }
+        let halted = seen.len();
+        Ok(match seen.pop().filter(|_| halted == nodes && resting == nodes) {
+            Some(rollout) => Ok((rollout, sample)),
+            None => Err(format!("{halted} see the halt; {}", table(&sample))),
+        })
+    })
+    .await
+}
+
+fn table(sample: &BTreeMap<String, StatusView>) -> String {
+    let row = |(name, status): (&String, &StatusView)| {
+        let products = status.node.products.iter();
+        let products: Vec<String> =
+            products.map(|product| format!("{:?} on {:?} {:?}", product.phase, product.version, product.hold)).collect();
+        format!("{name}: {}", products.join(", "))
+    };
+    sample.iter().map(row).collect::<Vec<_>>().join("; ")
+}
