@@ -13,6 +13,7 @@ pub mod disk;
 pub(crate) mod durable;
 pub mod executor;
 pub mod files;
+pub mod forks;
 pub mod journal;
 pub mod remote;
 pub mod slots;

@@ -23,6 +23,7 @@ use sha2::Digest as _;
 
 use super::durable::{make_folder, remove_file, remove_tree, replace};
 use super::files::{Files, Kind, Reading, Writing};
+use super::forks;
 
 const DESCRIPTION: &str = "slot.json";
 const CONFIRMED: &str = "confirmed.json";
@@ -241,6 +242,8 @@ impl Slots {
             .and_then(|()| self.files.rename(&incoming, &binary))
             .and_then(|()| self.files.sync_folder(&folder))
             .map_err(cannot(&binary))?;
+        drop(file);
+        forks::wait();
         self.describe(slot, described).map_err(cannot(&folder.join(DESCRIPTION)))
     }
 

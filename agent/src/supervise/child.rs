@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use super::{PRIVATE, RESTART};
 use crate::install::activate::output::Tail;
 use crate::install::activate::process::{BUSY_PAUSE, BUSY_TRIES, finish_output, said, signal};
+use crate::install::forks;
 
 /// Read at once.
 const CHUNK_BYTES: usize = 8 * 1024;
@@ -48,7 +49,7 @@ impl Child {
         }
         let mut tries = 0;
         let mut child = loop {
-            match command.spawn() {
+            match forks::starting(|| command.spawn()) {
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                     tries += 1;
                     sleep(BUSY_PAUSE).await;

@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use groundswell_agent::config::{Activator, HealthCheck, SignalActivator, SystemdActivator, TellSignal, UnitAction, UnitTarget};
+use groundswell_agent::install::forks;
 use groundswell_core::node::input::{Health, Report};
 
 use crate::workshop::{Workshop, content};
@@ -96,7 +97,7 @@ async fn with_process() -> (Workshop, Told, PathBuf) {
     let pid_file = workshop.path("pid");
     let script = "trap 'tail -n 1 bcd/current/bcd >> taken' USR1; echo $$ > pid; while :; do sleep 0.02; done";
     let argv = workshop.shell(script);
-    let told = Told(Command::new(&argv[0]).args(&argv[1..]).spawn().unwrap());
+    let told = Told(forks::starting(|| Command::new(&argv[0]).args(&argv[1..]).spawn()).unwrap());
     content(&pid_file).await;
     workshop.config.activator = Activator::Signal(SignalActivator { pid_file: pid_file.clone(), signal: TellSignal::Usr1 });
     (workshop, told, pid_file)

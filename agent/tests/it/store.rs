@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use groundswell_agent::install::forks;
 use groundswell_agent::store::{Store, StoreError};
 
 const SECRET: [u8; 32] = [7; 32];
@@ -197,12 +198,15 @@ fn child_that_commits_ten_times() {
 #[test]
 fn every_commit_syncs_the_database_s_own_file() {
     let folder = tempfile::tempdir().unwrap();
-    let traced = Command::new("strace")
+    let mut strace = Command::new("strace");
+    strace
         .args(["-f", "-y", "-e", "trace=fdatasync"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "store::child_that_commits_ten_times", "--ignored"])
         .env("GROUNDSWELL_STORE_UNDER_TEST", folder.path().join("store"))
-        .output();
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let traced = forks::starting(|| strace.spawn()).and_then(Child::wait_with_output);
     // Not everywhere is there a tracer, or the right to trace.
     let Ok(traced) = traced else { return };
     let text = String::from_utf8_lossy(&traced.stderr);
@@ -217,12 +221,12 @@ fn every_commit_syncs_the_database_s_own_file() {
 fn what_was_committed_survives_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
         .args(["--exact", "store::child_that_commits_for_ever", "--ignored", "--nocapture"])
         .env("GROUNDSWELL_STORE_UNDER_TEST", &path)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stdout(Stdio::piped());
+    let mut child = forks::starting(|| child.spawn()).unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let number = |line: &String| line.split_once("committed ").and_then(|(_, number)| number.parse::<u64>().ok());
     lines.by_ref().filter_map(|line| number(&line)).find(|seen| *seen >= 100).unwrap();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use groundswell_agent::install::files::OnDisk;
+use groundswell_agent::install::forks;
 use groundswell_agent::supervise::marks::{Marks, TrialMark};
 use groundswell_agent::supervise::notify::{ALIVE, Heard, READY, heard};
 use groundswell_agent::supervise::own::Parent;
@@ -183,7 +184,7 @@ impl Machine {
         command.args(["--exact", "supervise::supervisor_process", "--nocapture"]);
         command.env(CONFIG, self.folder.path().join("agent.toml")).env(OWN, self.folder.path().join("own"));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.supervisor = Some(command.spawn().unwrap());
+        self.supervisor = Some(forks::starting(|| command.spawn()).unwrap());
     }
 
     fn signal(&self, signal: Signal) {

@@ -6,11 +6,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use groundswell_agent::config::{Activator, Config};
 use groundswell_agent::install::executor::{Executor, Outcome};
+use groundswell_agent::install::forks;
 use groundswell_core::digest::{Digest, Hex32};
 use groundswell_core::install::Boot;
 use groundswell_core::node::effect::{Install, Step};
@@ -149,7 +150,9 @@ fn system(workshop: &Workshop, adapter: &str, sequence: u64) -> Install {
     let repository = workshop.path(&format!("repository-{sequence}"));
     fs::create_dir_all(repository.join("refs/heads")).unwrap();
     fs::write(repository.join("refs/heads/groundswell"), format!("{sequence}.0\n")).unwrap();
-    let tar = Command::new("tar").arg("-C").arg(&repository).args(["-cf", "-", "."]).output().unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(&repository).args(["-cf", "-", "."]).stdout(Stdio::piped());
+    let tar = forks::starting(|| tar.spawn()).unwrap().wait_with_output().unwrap();
     assert!(tar.status.success());
     let sha256 = Digest::of(&tar.stdout);
     fs::write(workshop.path("artifacts").join(sha256.hex().to_string()), &tar.stdout).unwrap();

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::output::{BoundedLog, Tail, drain};
+use crate::install::forks;
 use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
@@ -64,8 +65,8 @@ pub(super) fn group(child: &Child) -> Option<Pid> {
 /// Spawns a command as leader of a new process group, without input, its output piped, and without what is between this
 /// agent and whoever started it: a service that finds the agent's `NOTIFY_SOCKET` would speak for the agent.
 ///
-/// "Text file busy" is tried again for half a second: a slot's file that was just written is still open for writing
-/// in a child of another thread between its fork and its exec, and nothing tells when that is over.
+/// "Text file busy" is tried again for half a second, should another program than this one have a file open for writing;
+/// this one's own children are waited for ([`forks`]).
 pub(super) async fn spawn(argv: &[String], environment: &[(String, String)]) -> io::Result<Child> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
@@ -78,7 +79,7 @@ pub(super) async fn spawn(argv: &[String], environment: &[(String, String)]) -> 
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut tries = 0;
     loop {
-        match command.spawn() {
+        match forks::starting(|| command.spawn()) {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 sleep(BUSY_PAUSE).await;

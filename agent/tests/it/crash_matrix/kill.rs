@@ -7,11 +7,12 @@ use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::files::{Files, Kind, OnDisk, Reading, Writing};
+use groundswell_agent::install::forks;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::Recovered;
 
@@ -210,14 +211,11 @@ async fn kill_everywhere(order: Order, first: bool, stride: usize, child: &impl 
         if workshop.product_folder().exists() {
             fs::remove_dir_all(workshop.product_folder()).unwrap();
         }
-        let copied = Command::new("cp").arg("-a").arg(&template).arg(workshop.product_folder()).status().unwrap();
+        let copied = ended(Command::new("cp").arg("-a").arg(&template).arg(workshop.product_folder()));
         assert!(copied.success(), "cp copies the prepared folder");
-        let status = child()
-            .env(ORDERS, place.encode(order, workshop.home()))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
+        let mut child = child();
+        child.env(ORDERS, place.encode(order, workshop.home())).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = ended(&mut child);
         if status.success() {
             // The order has no further calls.
             return;
@@ -231,6 +229,11 @@ async fn kill_everywhere(order: Order, first: bool, stride: usize, child: &impl 
             report.failures.push(format!("{order:?}, {place:?}: {why}"));
         }
     }
+}
+
+/// Runs a program to its end.
+fn ended(command: &mut Command) -> ExitStatus {
+    forks::starting(|| command.spawn()).unwrap().wait().unwrap()
 }
 
 async fn carry_out(executor: &mut Executor, order: Order, install: &Install) -> Result<(), String> {
