@@ -15,6 +15,8 @@ use groundswell_core::digest::Digest;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Recovered, Report};
 use groundswell_core::text::{Product, Reason};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -266,8 +268,9 @@ impl Remote {
         Ok(reply)
     }
 
+    /// A helper ends connections that idle: what it has let go in between is made anew.
     async fn connect(&mut self) -> io::Result<()> {
-        if self.connection.is_none() {
+        if !self.connection.as_ref().is_some_and(is_open) {
             self.connection = Some(UnixStream::connect(&self.socket).await?);
             // It may be another helper by now.
             self.taken.clear();
@@ -326,6 +329,12 @@ impl Remote {
             _ = self.stopping.wait_for(|stopping| *stopping) => None,
         }
     }
+}
+
+/// Whether the other side still has the connection. Nothing is on its way here between two orders, so there is nothing to
+/// read but its end.
+fn is_open(stream: &UnixStream) -> bool {
+    matches!(recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
 }
 
 fn said(reply: &Reply) -> String {

@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 enum Answer {
     Outcome(Outcome),
     Refuse(Why, &'static str),
+    /// Then it ends the connection, as one that idled.
+    Last(Outcome),
     HangUp,
 }
 
@@ -81,6 +83,7 @@ fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandl
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             while let Ok(Some(frame)) = channel::read(&mut stream, &[Kind::Document, Kind::Order]).await {
+                let mut last = false;
                 let reply = if frame.kind == Kind::Document {
                     told.lock().unwrap().documents.push(frame.body.clone());
                     Reply::Taken { digest: Digest::of(&frame.body), fresh: true }
@@ -100,11 +103,18 @@ fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandl
                         match answers.pop_front().expect("one more order than this test has answers for") {
                             Answer::Outcome(outcome) => Reply::Done { outcome, state: state() },
                             Answer::Refuse(why, text) => Reply::Refused { why, text: Reason::lossy(text) },
+                            Answer::Last(outcome) => {
+                                last = true;
+                                Reply::Done { outcome, state: state() }
+                            }
                             Answer::HangUp => break,
                         }
                     }
                 };
                 channel::write(&mut stream, Kind::Reply, &encode_reply(&reply), None).await.unwrap();
+                if last {
+                    break;
+                }
             }
         }
     });
@@ -243,6 +253,28 @@ async fn a_helper_that_breaks_off_in_the_middle_is_asked_again() {
     bench.device.step(Step::Confirm { release: install.release }).unwrap();
     bench.until(|report| matches!(report, Report::Confirmed { .. }).then_some(())).await;
     assert_eq!(seen.lock().unwrap().orders.len(), 5);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_ended_between_two_orders_is_made_anew_without_a_word() {
+    let mut bench = Bench::start();
+    let answers = vec![Answer::Last(Outcome::Staged), Answer::Last(Outcome::Activated), Answer::Outcome(Outcome::Confirmed)];
+    let (seen, _helper) = helper(bench.socket(), answers);
+    bench.until(|report| matches!(report, Report::Blocked(_)).then_some(())).await;
+    let install = bench.workshop.release(1, "echo one");
+    let release = install.release;
+    let claim = claim();
+    for step in [
+        Step::Stage { install: install.clone() },
+        Step::Activate { install, claim, within_ms: 900_000 },
+        Step::Confirm { release },
+    ] {
+        bench.device.step(step).unwrap();
+        let report = bench.until(|report| (!matches!(report, Report::Health(_) | Report::Policy(_))).then_some(report)).await;
+        let answers = matches!(report, Report::Staged { .. } | Report::Activated { .. } | Report::Confirmed { .. });
+        assert!(answers, "{report:?}");
+    }
+    assert_eq!(seen.lock().unwrap().orders.len(), 3);
 }
 
 #[tokio::test]
