@@ -175,3 +175,31 @@ fn the_chain_that_leases_need_is_asked_for_and_kept_and_nothing_else() {
     assert_eq!(shelf.drop_superseded_rosters(), digests[..2]);
     assert_eq!(here(&shelf), digests[2..]);
 }
+
+/// The swarm found a node that had not declared the roster that governs, let its forerunner go because two rivals called it
+/// settled, and could claim nothing any more.
+#[test]
+fn while_rivals_are_open_the_roster_before_them_keeps_the_chain_that_it_asks_for() {
+    let fixture = Fixture::new();
+    let mut shelf = fixture.shelf();
+    let (mut digests, mut published) = (Vec::new(), Vec::new());
+    for (version, settled, budget) in [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 3, 1), (4, 3, 2)] {
+        let mut roster = fixture.roster(version, &[fixture.certificate(31, 1)]);
+        roster.previous = digests.get(usize::try_from(version).unwrap().wrapping_sub(2)).copied().into_iter().collect();
+        roster.settled = settled;
+        roster.meet = (0..budget).map(|at| format!("sim/{at}")).collect();
+        let bytes = fixture.roster_bytes(&roster);
+        digests.push(groundswell_core::documents::envelope::Envelope::parse(&bytes).unwrap().digest());
+        published.push(bytes);
+    }
+    for bytes in &published {
+        shelf.offer_roster(bytes, &crypto()).unwrap();
+    }
+    assert_eq!(shelf.drop_superseded_rosters(), [], "version 3 asks for what lies before it");
+    let mut late = fixture.shelf();
+    for bytes in &published[2..] {
+        late.offer_roster(bytes, &crypto()).unwrap();
+    }
+    let missing: Vec<Digest> = late.missing_forerunners().into_iter().map(|wanted| wanted.digest).collect();
+    assert_eq!(missing, [digests[1]]);
+}

@@ -83,12 +83,20 @@ impl Shelf {
         self.pinned_rosters = pinned;
     }
 
+    /// The newest rosters; and while these are rivals, of which none is newly declared, those before them, down to one that
+    /// has no rival: it goes on to govern, also at nodes that have not declared it yet.
+    fn heads(&self) -> impl Iterator<Item = (Digest, &Roster)> {
+        let rivals = self.rosters.values().rev().take_while(|bodies| bodies.len() > 1).count();
+        let heads = self.rosters.values().rev().take(rivals + 1).flatten();
+        heads.filter_map(|digest| self.roster(digest).map(|roster| (*digest, roster)))
+    }
+
     /// The chain that leases look at (section 7, rule 8): of the newest rosters and of the pinned ones, each back to the
     /// version that it calls settled. First what is here, then what is not.
     fn lease_chain(&self) -> (BTreeSet<Digest>, BTreeSet<(u64, Digest)>) {
         let pinned = self.pinned_rosters.iter().filter_map(|digest| Some((*digest, self.roster(digest)?)));
         let (mut here, mut absent) = (BTreeSet::new(), BTreeSet::new());
-        for (digest, head) in self.newest_rosters().chain(pinned) {
+        for (digest, head) in self.heads().chain(pinned) {
             let (mut mine, mut open) = (BTreeSet::from([digest]), alloc::vec![head]);
             while let Some(roster) = open.pop() {
                 let version = roster.version.saturating_sub(1);
