@@ -202,17 +202,19 @@ impl Replacement {
             Reading::Said(boots) if boots.trial == mark.trial => boots.given_up.map(|why| (boots.boots, why)),
             _ => None,
         };
+        // What an earlier upgrade left there asks for nothing any more.
+        let asked = matches!(asked, Reading::Said(asked) if (&asked.trial, asked.sha256) == (&mark.trial, mark.sha256));
         let version = &launch.contents.version;
         match (why, asked) {
             (Some((_, why)), _) => {
                 self.output.clone_from(&why);
                 Err(Failure::broken(format!("the supervisor went back from {version}: {why}")))
             }
-            (None, Reading::Absent) => {
+            (None, false) => {
                 self.start(launch).await?;
                 Err(self.restart(launch).await)
             }
-            (None, _) => Err(Failure::broken(format!("the supervisor did not start {version}"))),
+            (None, true) => Err(Failure::broken(format!("the supervisor did not start {version}"))),
         }
     }
 

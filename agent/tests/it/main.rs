@@ -19,6 +19,7 @@ mod helper_remote;
 mod hooks;
 mod identity;
 mod local_api;
+mod own_upgrade;
 mod reboot;
 mod store;
 mod supervise;

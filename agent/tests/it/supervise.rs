@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use groundswell_agent::install::files::OnDisk;
 use groundswell_agent::install::forks;
 use groundswell_agent::supervise::marks::{Marks, TrialMark};
-use groundswell_agent::supervise::notify::{ALIVE, Heard, READY, heard};
+use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, STOPPING, heard};
 use groundswell_agent::supervise::own::Parent;
 use groundswell_agent::supervise::settings::Settings;
 use groundswell_agent::supervise::{RESTART, keeper};
@@ -29,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 const CONFIG: &str = "GROUNDSWELL_TEST_SUPERVISE";
 const OWN: &str = "GROUNDSWELL_TEST_OWN";
+const SERVICE: &str = "GROUNDSWELL_TEST_SERVICE";
 const KIND: &str = "GROUNDSWELL_TEST_AGENT";
 const DATA: &str = "GROUNDSWELL_TEST_DATA";
 const PRODUCT: &str = "swell";
@@ -41,7 +43,8 @@ fn supervisor_process() {
     let (Some(config), Some(own)) = (std::env::var_os(CONFIG), std::env::var_os(OWN)) else { return };
     let settings = Settings::load(Path::new(&config)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let code = runtime.block_on(keeper::run(&settings, Path::new(&own), None));
+    let service = std::env::var(SERVICE).ok().map(|name| Notifier::connect(&name).unwrap());
+    let code = runtime.block_on(keeper::run(&settings, Path::new(&own), service));
     std::process::exit(code.map_or_else(
         |error| {
             eprintln!("{error}");
@@ -122,6 +125,8 @@ struct Machine {
     folder: tempfile::TempDir,
     supervisor: Option<Child>,
     trials: u32,
+    /// What a service manager hears.
+    service: UnixDatagram,
 }
 
 impl Machine {
@@ -133,8 +138,10 @@ impl Machine {
              [supervise]\nbackoff = \"50ms\"\nstop-timeout = \"20s\"\n{times}"
         );
         fs::write(folder.path().join("agent.toml"), config).unwrap();
-        let machine = Self { folder, supervisor: None, trials: 0 };
+        let service = UnixDatagram::bind(folder.path().join("service")).unwrap();
+        let machine = Self { folder, supervisor: None, trials: 0, service };
         fs::create_dir_all(machine.data()).unwrap();
+        machine.service.set_read_timeout(Some(PATIENCE)).unwrap();
         machine.script(&machine.folder.path().join("own"), "fine");
         machine
     }
@@ -183,6 +190,7 @@ impl Machine {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "supervise::supervisor_process", "--nocapture"]);
         command.env(CONFIG, self.folder.path().join("agent.toml")).env(OWN, self.folder.path().join("own"));
+        command.env(SERVICE, self.folder.path().join("service"));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.supervisor = Some(forks::starting(|| command.spawn()).unwrap());
     }
@@ -296,6 +304,34 @@ fn signals_are_passed_on_and_the_exit_code_is_the_agents() {
     machine.signal(Signal::TERM);
     assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
     assert!(machine.noted().ends_with("end\n"), "it was waited for");
+}
+
+#[test]
+fn a_service_manager_is_told_that_the_agent_is_up_that_it_lives_and_that_it_ends() {
+    let mut machine = Machine::new("silence = \"2s\"\n");
+    machine.script(&machine.folder.path().join("own"), "silent");
+    machine.start();
+    let heard = |machine: &Machine| {
+        let mut datagram = [0; 4096];
+        let length = machine.service.recv(&mut datagram).expect("something is told in time");
+        String::from_utf8_lossy(&datagram[..length]).into_owned()
+    };
+    let mut told = Vec::new();
+    // An agent that says nothing after its start is not spoken for: one sign for each start.
+    while machine.starts("own silent") < 3 {
+        told.extend(Some(heard(&machine)).filter(|line| !line.starts_with("STATUS=")));
+    }
+    assert_eq!(told.iter().filter(|line| *line == READY).count(), 1, "{told:?}");
+    assert!(told.iter().filter(|line| *line == ALIVE).count() <= 4, "{told:?}");
+    machine.script(&machine.folder.path().join("own"), "fine");
+    machine.sees("one that lives is up", |noted| noted.contains("start own fine") && noted.ends_with("up\n"));
+    let mut signs = 0;
+    while signs < 20 {
+        signs += usize::from(heard(&machine) == ALIVE);
+    }
+    machine.signal(Signal::TERM);
+    while heard(&machine) != STOPPING {}
+    machine.ends();
 }
 
 #[test]

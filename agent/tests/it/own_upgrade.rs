@@ -1,0 +1,338 @@
+//! The agent's own upgrade with kill −9 at every place: of the agent between any two of its operations, and of its supervisor
+//! with it. The places are made from the lists of operations, so a new step cannot be forgotten.
+//!
+//! Files, executor and the supervisor's decisions are the real ones; processes are none: a build that "runs" is a slot.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use groundswell_agent::config::{Activator, HooksConfig};
+use groundswell_agent::install::activate::Starter;
+use groundswell_agent::install::disk::{Disk, Place};
+use groundswell_agent::install::executor::{Executor, Outcome};
+use groundswell_agent::install::files::OnDisk;
+use groundswell_agent::install::slots::{Room, verify_file};
+use groundswell_agent::supervise::marks::Marks;
+use groundswell_agent::supervise::own::{Own, Supervisor};
+use groundswell_core::install::machine::{self, Cause, Plan};
+use groundswell_core::install::recovery::recover;
+use groundswell_core::install::supervision::{Action, Boots, Input, Reading, Supervision, Terms};
+use groundswell_core::install::{Boot, Found, Manner, Operation, Slot};
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::input::{Recovered, Report};
+use groundswell_core::record::{ClaimName, Stamp};
+use groundswell_core::text::Reason;
+use groundswell_core::time::{Now, Time, Timestamp};
+use tokio::sync::watch;
+
+use super::workshop::{Workshop, product};
+
+const MOST_BOOTS: u32 = 3;
+/// As a product of type `agent` has it.
+const MANNER: Manner = Manner { trial_starts: MOST_BOOTS + 1, restarts_machine: true };
+/// A supervisor of these tests lives for one start.
+const TERMS: Terms = Terms {
+    ready_within_ms: 1_000,
+    silence_ms: 1_000,
+    stop_within_ms: 1_000,
+    backoff_ms: 1,
+    backoff_longest_ms: 1,
+    stable_after_ms: 1_000,
+};
+const NOW: Now = Now { awake_ms: 0, boot: Time(0), wall: Timestamp::LAST };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Activate,
+    Confirm,
+    Revert,
+}
+
+/// A machine with a supervisor: which build runs, and how often one was started.
+struct Machine {
+    workshop: Workshop,
+    slot: Option<Slot>,
+    runs: u32,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { workshop: Workshop::noting_starts(), slot: None, runs: 0 }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.workshop.path("data")
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.data().join("products").join(product().as_str())
+    }
+
+    fn marks(&self) -> Marks {
+        Marks::open(Arc::new(OnDisk), &self.data(), Some(product().as_str())).unwrap()
+    }
+
+    /// A supervisor starts a build: what it decides by the files alone, for the one before was killed too.
+    fn supervise(&mut self) {
+        let marks = self.marks();
+        let mut supervision = Supervision::new(TERMS);
+        let mut inputs = VecDeque::from([Input::Begin]);
+        while let Some(input) = inputs.pop_front() {
+            for action in supervision.handle(NOW, input) {
+                match action {
+                    Action::Look => inputs.push_back(Input::Found(marks.facts("another run of the machine", NOW.boot))),
+                    Action::Count { trial, boots } => {
+                        marks.write_boots(&Boots { trial, boots, given_up: None }).unwrap();
+                        inputs.push_back(Input::Written(true));
+                    }
+                    Action::GiveUp { trial, boots, reason } => {
+                        marks.write_boots(&Boots { trial, boots, given_up: Some(reason) }).unwrap();
+                        inputs.push_back(Input::Written(true));
+                    }
+                    Action::Remember(named) => marks.remember(&named).unwrap(),
+                    Action::Start(build) => {
+                        self.slot = build.named().map(|named| {
+                            let binary = self.folder().join("slots").join(named.slot.name()).join(product().as_str());
+                            verify_file(&OnDisk, &binary, named.size_bytes, named.sha256).expect("what is started is whole");
+                            named.slot
+                        });
+                        return;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        panic!("nothing is started");
+    }
+
+    /// The agent in the slot that runs, before its recovery.
+    async fn agent(&mut self) -> Executor {
+        self.runs += 1;
+        let place = Place {
+            files: Arc::new(OnDisk),
+            folder: self.folder(),
+            product: product(),
+            boot: Boot(format!("run {}", self.runs)),
+            room: Room::ENDLESS,
+        };
+        let disk = Disk::open(place, self.workshop.shelf()).unwrap();
+        let (restart, mut asked) = watch::channel(false);
+        let (stop, stopping) = watch::channel(false);
+        // An agent that is to be replaced ends.
+        tokio::spawn(async move {
+            let _ = asked.wait_for(|asked| *asked).await;
+            stop.send_replace(true);
+            std::future::pending::<()>().await;
+        });
+        let supervisor = Some(Supervisor { slot: self.slot });
+        let own = Own { marks: self.marks(), supervisor, most_boots: MOST_BOOTS, restart: Arc::new(restart) };
+        let starter = Starter::open(&Activator::Agent, &self.folder(), Some(own)).await;
+        Executor::new(Arc::new(disk), starter, self.workshop.config.hooks.clone(), MANNER, stopping)
+    }
+
+    /// Starts what is to run until an agent has recovered.
+    async fn up(&mut self) -> (Executor, Recovered) {
+        for _ in 0..6 {
+            self.supervise();
+            let mut agent = self.agent().await;
+            if let Some(recovered) = agent.recover().await {
+                let found = agent.found().await;
+                assert_eq!(found.current, self.slot, "`current` leads to what runs");
+                return (agent, recovered);
+            }
+        }
+        panic!("it is replaced again and again");
+    }
+
+    /// Stages a version and hands over to it; the agent has ended.
+    async fn hand_over(&mut self, mut agent: Executor, install: &Install) {
+        let staged = agent.execute(&Step::Stage { install: install.clone() }).await;
+        assert_eq!(staged, Outcome::Report(Report::Staged { release: install.release }));
+        let step = Step::Activate { install: install.clone(), claim: claim_of(install), within_ms: 60_000 };
+        assert_eq!(agent.execute(&step).await, Outcome::Stopping);
+    }
+
+    async fn confirm(&mut self, agent: &mut Executor, install: &Install) {
+        let confirmed = agent.execute(&Step::Confirm { release: install.release }).await;
+        assert_eq!(confirmed, Outcome::Report(Report::Confirmed { release: install.release }));
+    }
+
+    /// Stages, hands over, and confirms.
+    async fn install(&mut self, agent: Executor, install: &Install) -> Executor {
+        self.hand_over(agent, install).await;
+        let (mut agent, recovered) = self.up().await;
+        assert_eq!(recovered.trial, Some(install.release));
+        self.confirm(&mut agent, install).await;
+        agent
+    }
+}
+
+/// No two upgrades happen under one claim.
+fn claim_of(install: &Install) -> ClaimName {
+    ClaimName(Stamp { incarnation: 1, counter: install.sequence.get() })
+}
+
+fn plan(found: &Found, order: Order, install: &Install) -> Vec<Operation> {
+    let cause = Cause { reason: Reason::lossy("unhealthy"), at_fault: true };
+    let plan = match order {
+        Order::Activate => machine::activate(found, install, claim_of(install), MANNER),
+        Order::Confirm => machine::confirm(found, install.release),
+        Order::Revert => Ok(machine::revert(found, install.release, &cause, MANNER)),
+    };
+    match plan {
+        Ok(Plan::Do(operations)) => operations,
+        other => panic!("{order:?}: {other:?}"),
+    }
+}
+
+/// Version 1 runs and is confirmed (or nothing is installed, for a first install), and all is done that comes before `order`.
+async fn before(order: Order, first: bool) -> (Machine, Executor, Option<Install>, Install) {
+    let mut machine = Machine::new();
+    let old = (!first).then(|| machine.workshop.release(1, "echo one"));
+    let new = machine.workshop.release(2, "echo two");
+    let (mut agent, _) = machine.up().await;
+    if let Some(old) = &old {
+        agent = machine.install(agent, old).await;
+    }
+    if order == Order::Activate {
+        agent.execute(&Step::Stage { install: new.clone() }).await;
+    } else {
+        machine.hand_over(agent, &new).await;
+        agent = machine.up().await.0;
+    }
+    (machine, agent, old, new)
+}
+
+async fn kill_everywhere(order: Order, first: bool) -> usize {
+    let mut done = 0;
+    loop {
+        let (mut machine, mut agent, old, new) = before(order, first).await;
+        let before_slot = old.as_ref().map(|_| Slot::A);
+        let operations = plan(&agent.found().await, order, &new);
+        if done > operations.len() {
+            return operations.len();
+        }
+        let when = format!("{order:?}, first install {first}, killed after {done} of {}", operations.len());
+        for operation in operations.iter().take(done) {
+            // A restart is never done: the agent ends in it.
+            let _ = agent.perform_one(operation).await;
+        }
+        drop(agent);
+
+        let (mut agent, recovered) = machine.up().await;
+        let on_trial = recovered.trial == Some(new.release);
+        match order {
+            Order::Activate => assert_eq!(on_trial, done > 0, "{when}: {recovered:?}"),
+            Order::Confirm => {
+                let confirmed = recovered.trial.is_none() && recovered.floor == new.sequence;
+                assert!(on_trial || confirmed, "{when}: {recovered:?}");
+            }
+            Order::Revert if done == 0 => assert!(on_trial, "{when}: {recovered:?}"),
+            Order::Revert => {
+                let (release, reason) = recovered.reverted.clone().unwrap_or_else(|| (new.release, Reason::lossy("unhealthy")));
+                assert_eq!((release, reason.as_str()), (new.release, "unhealthy"), "{when}");
+                assert_eq!(machine.slot, before_slot, "{when}");
+                assert!(recovered.denied.contains(&new.release), "{when}: {recovered:?}");
+            }
+        }
+        // It goes on from there to its end.
+        if order == Order::Revert {
+            if on_trial {
+                let step = Step::Revert { release: new.release, reason: Reason::lossy("unhealthy"), at_fault: true };
+                assert_eq!(agent.execute(&step).await, Outcome::Stopping, "{when}");
+                agent = machine.up().await.0;
+            }
+            assert_eq!(machine.slot, before_slot, "{when}");
+        } else {
+            if !on_trial && recovered.floor < new.sequence {
+                machine.hand_over(agent, &new).await;
+                agent = machine.up().await.0;
+            }
+            if agent.found().await.open().is_some() {
+                machine.confirm(&mut agent, &new).await;
+            }
+            drop(agent);
+            agent = machine.up().await.0;
+            assert_eq!(agent.found().await.floor(), new.sequence, "{when}");
+            assert_ne!(machine.slot, before_slot, "{when}");
+        }
+        // And the next version can be installed.
+        let next = machine.workshop.release(3, "echo three");
+        let agent = machine.install(agent, &next).await;
+        assert_eq!(agent.found().await.floor(), next.sequence, "{when}");
+        done += 1;
+    }
+}
+
+#[tokio::test]
+async fn s6_a_kill_between_any_two_operations_of_the_agents_own_upgrade_ends_on_the_right_build() {
+    for first in [false, true] {
+        for order in [Order::Activate, Order::Confirm, Order::Revert] {
+            let places = kill_everywhere(order, first).await;
+            assert!(places > 3, "{order:?}: {places} places");
+        }
+    }
+}
+
+#[tokio::test]
+async fn i7_a_build_that_dies_at_any_place_of_its_start_is_left_after_three_boots_with_the_reason() {
+    for first in [false, true] {
+        let mut done = 0;
+        loop {
+            let (mut machine, agent, old, new) = before(Order::Activate, first).await;
+            machine.hand_over(agent, &new).await;
+            let mut operations = 0;
+            for boot in 1..=MOST_BOOTS {
+                machine.supervise();
+                assert_ne!(machine.slot, old.as_ref().map(|_| Slot::A));
+                let Reading::Said(boots) = machine.marks().boots() else { panic!("the boot is counted") };
+                assert_eq!(boots.boots, boot);
+                let mut agent = machine.agent().await;
+                let start = recover(&agent.found().await, MANNER).operations;
+                operations = operations.max(start.len());
+                for operation in start.iter().take(done) {
+                    agent.perform_one(operation).await.unwrap();
+                }
+            }
+            let (agent, recovered) = machine.up().await;
+            let (release, reason) = recovered.reverted.expect("it went back");
+            assert_eq!(release, new.release);
+            assert!(reason.as_str().contains("started 3 times without being confirmed"), "{reason}");
+            assert_eq!(machine.slot, old.as_ref().map(|_| Slot::A));
+            assert!(agent.found().await.open().is_none());
+            assert!(recovered.denied.contains(&new.release), "case I1");
+            if done == operations {
+                break;
+            }
+            done += 1;
+        }
+        assert!(done > 2, "{done} places");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_supervisor_replaces_nothing() {
+    let machine = Machine::new();
+    let own =
+        Own { marks: machine.marks(), supervisor: None, most_boots: MOST_BOOTS, restart: Arc::new(watch::channel(false).0) };
+    let new = machine.workshop.release(1, "echo one");
+    let place = Place {
+        files: Arc::new(OnDisk),
+        folder: machine.folder(),
+        product: product(),
+        boot: Boot("this".to_owned()),
+        room: Room::ENDLESS,
+    };
+    let disk = Disk::open(place, machine.workshop.shelf()).unwrap();
+    let starter = Starter::open(&Activator::Agent, &machine.folder(), Some(own)).await;
+    let (_stop, stopping) = watch::channel(false);
+    let hooks = HooksConfig::clone(&machine.workshop.config.hooks);
+    let mut agent = Executor::new(Arc::new(disk), starter, hooks, MANNER, stopping);
+    agent.recover().await.unwrap();
+    agent.execute(&Step::Stage { install: new.clone() }).await;
+    let step = Step::Activate { claim: claim_of(&new), install: new, within_ms: 60_000 };
+    let Outcome::Report(Report::ActivateFailed { reason, .. }) = agent.execute(&step).await else { panic!("it is refused") };
+    assert!(reason.as_str().contains("swell supervise"), "{reason}");
+    assert_eq!(machine.marks().trial(), Reading::Absent);
+}
