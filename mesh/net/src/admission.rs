@@ -1,9 +1,13 @@
 //! Who may speak: the question that the mesh asks its owner about every peer, right after the handshake.
 //!
-//! The exchange itself is in `door`. What a proof is (a node certificate's envelope) is the owner's business.
+//! The exchange itself is in `door`; what a peer gets that is not let in, in [`crate::outer`]. What a proof is (a node certificate's envelope) is the owner's business.
+
+use std::sync::Arc;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
+
+use crate::outer::OuterSource;
 
 /// Answers whether a peer is a member of this fleet. Called from connection tasks, so it must not block for long:
 /// verifying a few signatures is fine, waiting for IO is not.
@@ -20,4 +24,9 @@ pub trait Admission: Send + Sync + 'static {
     /// # Errors
     /// The reason, which is told to the peer too (cut to 200 bytes): a reason code and one line, no secrets.
     fn admit(&self, peer: NodeId, proof: &[u8]) -> Result<(), String>;
+
+    /// What this node gives at its outer door; `None` where it has none. Asked once, at the start.
+    fn outer(&self) -> Option<Arc<dyn OuterSource>> {
+        None
+    }
 }

@@ -11,8 +11,9 @@ use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{connection_limits, identify, mdns, ping};
 
-use crate::config::{CONNECTIONS_PER_PEER, GOSSIP_BYTES, UNADMITTED};
+use crate::config::{CONNECTIONS_PER_PEER, GOSSIP_BYTES, UNADMITTED, VISITS};
 use crate::door::{Door, Keeper};
+use crate::outer::limits::{GUESTS, STRANGERS, VISITS_PER_PEER};
 use crate::streams;
 
 /// Before the door: what must see connections that are not admitted, and speaks to nobody itself.
@@ -73,15 +74,17 @@ impl Mesh {
     }
 }
 
-/// Strangers and second connections have room beside the members, so they never take a member's place.
+/// Strangers, visitors and second connections have room beside the members, so they never take a member's place.
 fn limits() -> connection_limits::ConnectionLimits {
     let members = u32::try_from(PEERS).expect("PEERS is small");
     let strangers = u32::try_from(UNADMITTED).expect("UNADMITTED is small");
+    let visits_of_one = u32::try_from(VISITS_PER_PEER).expect("it is small");
+    let visits = u32::try_from(STRANGERS + GUESTS + VISITS).expect("they are small");
     connection_limits::ConnectionLimits::default()
         .with_max_pending_incoming(Some(PENDING))
         .with_max_pending_outgoing(Some(PENDING))
-        .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER))
-        .with_max_established(Some(members * CONNECTIONS_PER_PEER + strangers))
+        .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER + visits_of_one))
+        .with_max_established(Some(members * CONNECTIONS_PER_PEER + strangers + visits))
 }
 
 /// The one topic of a fleet.

@@ -17,11 +17,13 @@ pub struct Config {
     pub mdns: bool,
     /// How long a new connection has to prove its membership. A test may shorten it.
     pub admit_within: Duration,
+    /// For tests of what an old build can still do: offers and speaks no protocol but the outer door's.
+    pub only_outer_door: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { listen: Vec::new(), external: Vec::new(), mdns: false, admit_within: ADMIT_WITHIN }
+        Self { listen: Vec::new(), external: Vec::new(), mdns: false, admit_within: ADMIT_WITHIN, only_outer_door: false }
     }
 }
 
@@ -41,6 +43,8 @@ pub const QUEUED_BYTES: usize = 32 * 1024 * 1024;
 pub const CONNECTIONS_PER_PEER: u32 = 2;
 /// Inbound connections that have not proven anything yet: strangers never take the places of members.
 pub const UNADMITTED: usize = 32;
+/// Visits of this node at other nodes' outer doors, at once: one for documents, and the sources of one blob.
+pub const VISITS: usize = 8;
 /// Gossip messages whose answer is awaited; the oldest is ignored when one more comes.
 pub const TICKETS: usize = 1_024;
 /// Largest gossip message: one document and gossipsub's own fields (topic, author, signature).

@@ -61,6 +61,18 @@ counters! {
     streams_refused,
     /// Commands not taken because the queue was full.
     commands_dropped,
+    /// Visitors let in at the outer door.
+    door_visits,
+    /// Visitors not let in at the outer door: another fleet, no place, too much at once, no hello.
+    door_refused,
+    /// Bytes given at the outer door.
+    door_bytes_sent,
+    /// Requests at the outer door that were put off because the visitor, or all of its standing, had their share.
+    door_postponed,
+    /// Visits ended because the visitor broke the protocol.
+    door_breaches,
+    /// Status records taken at the outer door.
+    door_pushes,
 }
 
 impl Tally {

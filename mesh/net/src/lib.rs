@@ -3,8 +3,8 @@
 //! IO only: nothing here decides about documents or records. libp2p types stop in this crate; its public
 //! API speaks [`NodeId`](groundswell_core::node_id::NodeId), multiaddresses as text, and bytes.
 //!
-//! Read [`network`] for the handle that the agent holds, [`event`] for what it hears, [`admission`] for the
-//! outer door, `streams` for how blobs travel. `docs/PROTOCOL.md` has the bytes on the wire.
+//! Read [`network`] for the handle that the agent holds, [`event`] for what it hears, [`admission`] for who is let in,
+//! [`outer`] for what those get that are not, `streams` for how blobs travel. `docs/PROTOCOL.md` has the bytes on the wire.
 
 pub mod admission;
 mod behaviour;
@@ -16,6 +16,7 @@ mod driver;
 pub mod event;
 mod link;
 pub mod network;
+pub mod outer;
 mod rate;
 mod start;
 mod streams;

@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::node_id::NodeId;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admission::Admission;
+use crate::blobs::Duplex;
 use crate::config::Config;
 use crate::counters::{Counters, Tally};
+use crate::door::Knock;
 use crate::event::{Forward, NetworkEvent};
 use crate::link::writer::Queue;
+use crate::outer::visit::VisitFailed;
 use crate::start;
 use crate::streams::Streams;
 
@@ -84,6 +87,7 @@ pub(crate) enum Command {
     Answer(u64, Forward),
     Dial(Option<NodeId>, Vec<String>),
     Hangup(NodeId, String),
+    Visit(Option<NodeId>, Vec<String>, Knock),
 }
 
 impl Network {
@@ -153,6 +157,25 @@ impl Network {
     /// When it was not taken.
     pub fn hangup(&self, peer: NodeId, reason: &str) -> Result<(), Busy> {
         self.command(Command::Hangup(peer, reason.to_owned()))
+    }
+
+    /// Visits the outer door of `peer`, or of whoever is at the first of `addresses`: a connection of its own with one
+    /// stream, on which [`crate::outer::visit::Visit`] asks. Cancel-safe; dropping the stream closes the connection. At most
+    /// [`crate::config::VISITS`] at once, which the caller sees to.
+    ///
+    /// # Errors
+    /// When nobody can be reached there, or has no outer door.
+    pub async fn visit(
+        &self,
+        peer: Option<NodeId>,
+        addresses: Vec<String>,
+    ) -> Result<(NodeId, Box<dyn Duplex>), VisitFailed> {
+        let (knock, answer) = oneshot::channel();
+        let gone = |reason: &str| VisitFailed::Unreachable(reason.to_owned());
+        self.command(Command::Visit(peer, addresses, knock)).map_err(|busy| gone(&busy.to_string()))?;
+        // Dropped unanswered when the connection closes under it.
+        let (peer, stream) = answer.await.map_err(|_| gone("the connection closed"))??;
+        Ok((peer, Box::new(stream)))
     }
 
     /// The counters as they stand.

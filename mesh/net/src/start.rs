@@ -22,6 +22,7 @@ use crate::door::{Keeper, SESSION_BYTES, node_id};
 use crate::driver::Driver;
 use crate::event::NetworkEvent;
 use crate::network::{Network, Shared, StartError};
+use crate::outer::serve::OuterDoor;
 use crate::streams;
 
 /// Inbound streams being negotiated on one connection: what a stranger can occupy is small.
@@ -45,7 +46,14 @@ pub(crate) async fn start(
 
     let shared = Arc::new(Shared::default());
     let (streams, behaviour) = streams::streams(Arc::clone(&shared.tally));
-    let keeper = Keeper { admission: Arc::clone(&admission), session: session()?, within: config.admit_within };
+    let outer = admission.outer().map(|source| OuterDoor::new(admission.fleet(), source, Arc::clone(&shared.tally)));
+    let keeper = Keeper {
+        admission: Arc::clone(&admission),
+        session: session()?,
+        within: config.admit_within,
+        outer,
+        only_outer: config.only_outer_door,
+    };
     let mesh =
         Mesh::new(&identity, keeper, behaviour, config.mdns).map_err(|(part, reason)| StartError::Part { part, reason })?;
     let mut swarm = swarm(&identity, mesh)?;

@@ -7,7 +7,7 @@
 
 mod connect;
 mod document;
-mod download;
+pub(crate) mod download;
 pub mod fetch;
 pub mod limits;
 mod mesh;

@@ -17,8 +17,9 @@ use libp2p::{Multiaddr, PeerId};
 
 use super::exchange::SESSION_BYTES;
 use super::handler::{DoorHandler, FromDoor, ToDoor};
-use super::{DoorEvent, Keeper};
+use super::{DoorEvent, Keeper, Knock};
 use crate::config::UNADMITTED;
+use crate::outer::visit::VisitFailed;
 
 /// Wraps `B`, which sees admitted connections only.
 pub(crate) struct Door<B: NetworkBehaviour> {
@@ -26,6 +27,8 @@ pub(crate) struct Door<B: NetworkBehaviour> {
     keeper: Arc<Keeper>,
     /// Bounded by the connection limits, which stand beside the door.
     connections: HashMap<ConnectionId, Connection>,
+    /// Dials that are visits at outer doors; taken out once the connection is there or has failed.
+    knocks: HashMap<ConnectionId, Option<Knock>>,
     /// At most a few per handled event; drained before anything else is polled.
     events: VecDeque<Order<B>>,
 }
@@ -48,6 +51,8 @@ enum State {
     Shown([u8; SESSION_BYTES]),
     /// A refusal was reported.
     Refused,
+    /// A visit at an outer door, here or there: never admitted, and nobody's refusal.
+    Outer,
 }
 
 /// The connection cannot be used at all.
@@ -61,16 +66,40 @@ enum Unfit {
 
 impl<B: NetworkBehaviour> Door<B> {
     pub(crate) fn new(inner: B, keeper: Keeper) -> Self {
-        Self { inner, keeper: Arc::new(keeper), connections: HashMap::new(), events: VecDeque::new() }
+        Self {
+            inner,
+            keeper: Arc::new(keeper),
+            connections: HashMap::new(),
+            knocks: HashMap::new(),
+            events: VecDeque::new(),
+        }
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut B {
         &mut self.inner
     }
 
-    fn handler(&self, peer: PeerId, dialler: bool) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
+    /// The connection that is about to be dialled is a visit at the peer's outer door.
+    pub(crate) fn knock(&mut self, connection: ConnectionId, knock: Knock) {
+        self.knocks.insert(connection, Some(knock));
+    }
+
+    /// A dial failed; if it was a visit, whoever knocked is told.
+    pub(crate) fn knock_failed(&mut self, connection: ConnectionId, reason: impl FnOnce() -> String) {
+        if let Some(Some(knock)) = self.knocks.remove(&connection) {
+            // Nobody may wait for it any more.
+            drop(knock.send(Err(VisitFailed::Unreachable(reason()))));
+        }
+    }
+
+    fn handler(
+        &self,
+        peer: PeerId,
+        dialler: bool,
+        knock: Option<Knock>,
+    ) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
         let node = node_id(peer).ok_or_else(|| ConnectionDenied::new(Unfit::Key))?;
-        Ok(DoorHandler::new(node, dialler, Arc::clone(&self.keeper)))
+        Ok(DoorHandler::new(node, dialler, Arc::clone(&self.keeper), knock))
     }
 
     /// How many connections of `peer` the inner behaviours know.
@@ -138,7 +167,7 @@ impl<B: NetworkBehaviour> Door<B> {
     }
 
     fn refuse(&mut self, id: ConnectionId, reason: String) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state != State::Outer) else { return };
         // What the inner behaviours already know, they must hear the end of.
         if connection.state == State::Waiting {
             connection.state = State::Refused;
@@ -164,7 +193,7 @@ impl<B: NetworkBehaviour> Door<B> {
                 address: connection.endpoint.get_remote_address().to_string(),
                 reason: "the connection closed before both sides had admitted each other".into(),
             })),
-            State::Refused => {}
+            State::Refused | State::Outer => {}
         }
     }
 }
@@ -185,35 +214,37 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
         _: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        let waiting =
-            self.connections.values().filter(|c| !matches!(c.state, State::Shown(_)) && c.endpoint.is_listener()).count();
+        let waits = |state: State| matches!(state, State::Waiting | State::Refused);
+        let waiting = self.connections.values().filter(|c| waits(c.state) && c.endpoint.is_listener()).count();
         if waiting >= UNADMITTED {
             return Err(ConnectionDenied::new(Unfit::Crowded));
         }
-        self.handler(peer, false)
+        self.handler(peer, false, None)
     }
 
     fn handle_established_outbound_connection(
         &mut self,
-        _: ConnectionId,
+        id: ConnectionId,
         peer: PeerId,
         _: &Multiaddr,
         role: Endpoint,
         _: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
+        let knock = self.knocks.get_mut(&id).and_then(Option::take);
         // Under hole punching both sides dial, and one of them plays the acceptor.
-        self.handler(peer, role == Endpoint::Dialer)
+        self.handler(peer, role == Endpoint::Dialer, knock)
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ConnectionEstablished(established) => {
+                let visit = self.knocks.remove(&established.connection_id).is_some();
                 if let Some(node) = node_id(established.peer_id) {
                     let connection = Connection {
                         peer: established.peer_id,
                         node,
                         endpoint: established.endpoint.clone(),
-                        state: State::Waiting,
+                        state: if visit { State::Outer } else { State::Waiting },
                     };
                     self.connections.insert(established.connection_id, connection);
                 }
@@ -237,6 +268,11 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
             FromDoor::Proven(session) => self.show(id, session),
             FromDoor::Opened => self.admitted(id),
             FromDoor::Refused(reason) => self.refuse(id, reason),
+            FromDoor::Outer => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.state = State::Outer;
+                }
+            }
             FromDoor::Close => self.close(id),
             FromDoor::Inner(event) => self.inner.on_connection_handler_event(peer, id, event),
         }

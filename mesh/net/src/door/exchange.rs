@@ -42,6 +42,9 @@ pub(crate) enum Refusal {
     /// It does not speak the protocol at all.
     #[error("it does not speak {protocol}", protocol = super::PROTOCOL)]
     Protocol,
+    /// A test's build that speaks nothing else.
+    #[error("this build speaks only the outer door's protocol")]
+    OnlyOuter,
     /// The connection broke.
     #[error("the connection broke before it was admitted: {0}")]
     Broken(#[from] io::Error),
@@ -224,7 +227,8 @@ mod tests {
     }
 
     fn keeper(fleet: u8) -> Keeper {
-        Keeper { admission: Arc::new(Fleet(fleet)), session: [9; SESSION_BYTES], within: Duration::from_secs(5) }
+        let admission = Arc::new(Fleet(fleet));
+        Keeper { admission, session: [9; SESSION_BYTES], within: Duration::from_secs(5), outer: None, only_outer: false }
     }
 
     /// What a peer sends, played against the acceptor.

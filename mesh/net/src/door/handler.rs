@@ -1,8 +1,9 @@
 //! One connection at the door: runs the exchange, then steps aside for the inner handler.
 //!
 //! Stages only go forward: `Start → Proving → Installing → Finishing → Open`, or from any but the last
-//! `Lingering → Closed`.
-//! The inner handler is made by the behaviour once the proofs are in, so before that there is nothing to reach.
+//! `Lingering → Closed`. The inner handler is made by the behaviour once the proofs are in, so before that there is nothing
+//! to reach. A connection of the outer door never gets there: the keeper's goes `Start → Greeting → Serving → Closed`, the
+//! visitor's `Knocking → Visiting → Closed`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,9 +21,15 @@ use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent, Stream, StreamPro
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::exchange::{self, Refusal, SESSION_BYTES};
+use super::knock::{Knock, VisitStream};
+use super::outside::Outside;
 use super::{Keeper, PROTOCOL};
+use crate::outer::serve::{VisitError, Visitor};
+use crate::outer::{self, visit::VisitFailed};
 use groundswell_core::node_id::NodeId;
+use tokio::sync::oneshot;
 
+type Greeting = BoxFuture<'static, (Stream, Result<Visitor, VisitError>)>;
 type Proving = BoxFuture<'static, (Stream, Result<[u8; SESSION_BYTES], Refusal>)>;
 type Finishing = BoxFuture<'static, Result<(), Refusal>>;
 
@@ -37,6 +44,14 @@ enum Stage {
     Finishing(Finishing),
     /// Admitted on both sides.
     Open,
+    /// This node visits the peer's outer door, and opens the stream.
+    Knocking { asked: bool, knock: Option<Knock> },
+    /// The visitor has the stream; resolves when it drops it.
+    Visiting(oneshot::Receiver<()>),
+    /// The peer visits the outer door here and says who it is.
+    Greeting(Greeting),
+    /// Its requests are answered.
+    Serving(BoxFuture<'static, ()>),
     /// Refused; the peer still reads why.
     Lingering(BoxFuture<'static, ()>),
     /// The connection is about to close.
@@ -55,8 +70,8 @@ pub(crate) struct DoorHandler<H: ConnectionHandler> {
 
 /// What the exchange wants next.
 enum Progress<E> {
-    /// Open the stream of the exchange.
-    Ask,
+    /// Open the one stream, of this protocol.
+    Ask(&'static str),
     /// Tell the behaviour.
     Tell(FromDoor<E>),
     /// Nothing any more: the door is open.
@@ -80,6 +95,8 @@ pub(crate) enum FromDoor<E> {
     Opened,
     /// It will not be admitted; it is still open for a moment.
     Refused(String),
+    /// A visitor was let in at the outer door; the connection will never be admitted.
+    Outer,
     /// Close this connection.
     Close,
     /// From the inner handler.
@@ -96,9 +113,49 @@ impl<H: ConnectionHandler> fmt::Debug for ToDoor<H> {
 }
 
 impl<H: ConnectionHandler> DoorHandler<H> {
-    pub(super) fn new(peer: NodeId, dialler: bool, keeper: Arc<Keeper>) -> Self {
+    /// With a `knock` the connection is there to visit the peer's outer door, and for nothing else.
+    pub(super) fn new(peer: NodeId, dialler: bool, keeper: Arc<Keeper>, knock: Option<Knock>) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + keeper.within));
-        Self { peer, dialler, keeper, stage: Stage::Start { asked: false }, deadline, inner: None }
+        let stage = match knock {
+            Some(knock) => Stage::Knocking { asked: false, knock: Some(knock) },
+            None => Stage::Start { asked: false },
+        };
+        Self { peer, dialler, keeper, stage, deadline, inner: None }
+    }
+
+    /// A peer visits the outer door here.
+    fn greet(&mut self, mut stream: Stream) {
+        let Some(outer) = self.keeper.outer.clone().filter(|_| matches!(self.stage, Stage::Start { .. }) && !self.dialler) else {
+            return;
+        };
+        let peer = self.peer;
+        self.stage = Stage::Greeting(
+            async move {
+                let greeted = outer.greet(peer, &mut stream).await;
+                (stream, greeted)
+            }
+            .boxed(),
+        );
+    }
+
+    /// The stream to the peer's outer door is open: whoever knocked has it from now on.
+    fn enter(&mut self, stream: Stream) {
+        let Stage::Knocking { knock, .. } = &mut self.stage else { return };
+        let (done, gone) = oneshot::channel();
+        if let Some(knock) = knock.take() {
+            // A visitor that has gone meanwhile drops the stream, which closes the connection.
+            drop(knock.send(Ok((self.peer, VisitStream::new(stream, done)))));
+        }
+        self.stage = Stage::Visiting(gone);
+    }
+
+    fn not_let_in(&mut self, reason: VisitFailed) {
+        if let Stage::Knocking { knock, .. } = &mut self.stage {
+            if let Some(knock) = knock.take() {
+                drop(knock.send(Err(reason)));
+            }
+            self.stage = Stage::Lingering(std::future::ready(()).boxed());
+        }
     }
 
     /// The one stream of the exchange arrived. A second one is dropped: the exchange runs once.
@@ -155,13 +212,33 @@ impl<H: ConnectionHandler> DoorHandler<H> {
         match &mut self.stage {
             Stage::Open => return Poll::Ready(Progress::Open),
             Stage::Closed => return Poll::Pending,
+            Stage::Start { .. } if self.dialler && self.keeper.only_outer => {
+                let refused = self.refuse(&Refusal::OnlyOuter, None);
+                return Poll::Ready(Progress::Tell(refused));
+            }
             Stage::Start { asked } if self.dialler && !*asked => {
                 *asked = true;
-                return Poll::Ready(Progress::Ask);
+                return Poll::Ready(Progress::Ask(PROTOCOL));
+            }
+            Stage::Knocking { asked, .. } if !*asked => {
+                *asked = true;
+                return Poll::Ready(Progress::Ask(outer::PROTOCOL));
+            }
+            Stage::Visiting(gone) => {
+                // Sent or dropped: either way the visitor is done.
+                let _ = ready!(gone.poll_unpin(cx));
+                self.stage = Stage::Closed;
+                return Poll::Ready(Progress::Tell(FromDoor::Close));
+            }
+            Stage::Serving(serving) => {
+                ready!(serving.poll_unpin(cx));
+                self.stage = Stage::Closed;
+                return Poll::Ready(Progress::Tell(FromDoor::Close));
             }
             _ => {}
         }
         if self.deadline.as_mut().poll(cx).is_ready() && !matches!(self.stage, Stage::Lingering(_)) {
+            self.not_let_in(VisitFailed::Late);
             let late = Refusal::Late(self.keeper.within.as_millis());
             return Poll::Ready(Progress::Tell(self.refuse(&late, None)));
         }
@@ -183,6 +260,25 @@ impl<H: ConnectionHandler> DoorHandler<H> {
                 }
                 Err(refusal) => self.refuse(&refusal, None),
             })),
+            Stage::Greeting(greeting) => {
+                let (stream, greeted) = ready!(greeting.poll_unpin(cx));
+                Poll::Ready(Progress::Tell(match greeted {
+                    Ok(visitor) => {
+                        let peer = self.peer;
+                        self.stage = Stage::Serving(
+                            async move {
+                                match visitor.serve(stream).await {
+                                    Ok(()) => tracing::debug!(%peer, "a visit at the outer door ended"),
+                                    Err(error) => tracing::debug!(%peer, %error, "a visitor at the outer door was shown out"),
+                                }
+                            }
+                            .boxed(),
+                        );
+                        FromDoor::Outer
+                    }
+                    Err(error) => self.refuse(&Refusal::Here(format!("outer door: {error}")), Some(stream)),
+                }))
+            }
             Stage::Lingering(lingering) => {
                 if !self.deadline.is_elapsed() {
                     ready!(lingering.poll_unpin(cx));
@@ -191,6 +287,7 @@ impl<H: ConnectionHandler> DoorHandler<H> {
                 Poll::Ready(Progress::Tell(FromDoor::Close))
             }
             Stage::Start { .. } | Stage::Installing(_) | Stage::Open | Stage::Closed => Poll::Pending,
+            Stage::Knocking { .. } | Stage::Visiting(_) | Stage::Serving(_) => Poll::Pending,
         }
     }
 }
@@ -198,7 +295,7 @@ impl<H: ConnectionHandler> DoorHandler<H> {
 impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
     type FromBehaviour = ToDoor<H>;
     type ToBehaviour = FromDoor<H::ToBehaviour>;
-    type InboundProtocol = Either<ReadyUpgrade<StreamProtocol>, SendWrapper<H::InboundProtocol>>;
+    type InboundProtocol = Either<Outside, SendWrapper<H::InboundProtocol>>;
     type OutboundProtocol = Either<ReadyUpgrade<StreamProtocol>, SendWrapper<H::OutboundProtocol>>;
     type InboundOpenInfo = Either<(), H::InboundOpenInfo>;
     type OutboundOpenInfo = Either<(), H::OutboundOpenInfo>;
@@ -208,7 +305,7 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
             Some(inner) => {
                 inner.listen_protocol().map_upgrade(|upgrade| Either::Right(SendWrapper(upgrade))).map_info(Either::Right)
             }
-            None => SubstreamProtocol::new(Either::Left(ReadyUpgrade::new(StreamProtocol::new(PROTOCOL))), Either::Left(())),
+            None => SubstreamProtocol::new(Either::Left(Outside::of(&self.keeper)), Either::Left(())),
         }
     }
 
@@ -237,8 +334,8 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
     ) -> Poll<ConnectionHandlerEvent<Self::OutboundProtocol, Self::OutboundOpenInfo, Self::ToBehaviour>> {
         match ready!(self.poll_exchange(cx)) {
             Progress::Tell(event) => return Poll::Ready(ConnectionHandlerEvent::NotifyBehaviour(event)),
-            Progress::Ask => {
-                let upgrade = Either::Left(ReadyUpgrade::new(StreamProtocol::new(PROTOCOL)));
+            Progress::Ask(name) => {
+                let upgrade = Either::Left(ReadyUpgrade::new(StreamProtocol::new(name)));
                 let protocol = SubstreamProtocol::new(upgrade, Either::Left(())).with_timeout(self.keeper.within);
                 return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
             }
@@ -268,8 +365,10 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
     ) {
         let event = match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol, info }) => match (protocol, info) {
-                (Upgraded::Left(stream), _) => {
-                    if !self.dialler {
+                (Upgraded::Left((stream, name)), _) => {
+                    if name.as_ref() == outer::PROTOCOL {
+                        self.greet(stream);
+                    } else if !self.dialler {
                         self.prove(stream);
                     }
                     return;
@@ -280,6 +379,7 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
                 (Upgraded::Right(_), Either::Left(())) => return,
             },
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol, info }) => match (protocol, info) {
+                (Upgraded::Left(stream), _) if matches!(self.stage, Stage::Knocking { .. }) => return self.enter(stream),
                 (Upgraded::Left(stream), _) => return self.prove(stream),
                 (Upgraded::Right(protocol), Either::Right(info)) => {
                     ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol, info })
@@ -293,6 +393,13 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
                     StreamUpgradeError::Io(error) => Refusal::Broken(error),
                     StreamUpgradeError::Apply(_) => Refusal::Malformed("the stream could not be opened"),
                 };
+                if matches!(self.stage, Stage::Knocking { .. }) {
+                    return self.not_let_in(match refusal {
+                        Refusal::Late(_) => VisitFailed::Late,
+                        Refusal::Protocol => VisitFailed::Unreachable(format!("it does not speak {}", outer::PROTOCOL)),
+                        other => VisitFailed::Unreachable(other.to_string()),
+                    });
+                }
                 let refused = async move { Err(refusal) }.boxed();
                 self.stage = Stage::Finishing(refused);
                 return;

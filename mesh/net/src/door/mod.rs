@@ -1,4 +1,5 @@
-//! The outer door: a connection has one protocol, the exchange of proofs, until both sides have admitted each other.
+//! The door: until both sides have admitted each other, a connection has no protocol but the exchange of proofs, and the
+//! outer door (see [`crate::outer`]) for those who cannot be admitted.
 //!
 //! [`Door`] wraps every other behaviour. Those learn of a connection, and their protocols are negotiated on it, only
 //! after both proofs were accepted; of a peer that is not admitted they learn nothing at all (guarantee S7).
@@ -18,6 +19,8 @@
 mod behaviour;
 mod exchange;
 mod handler;
+mod knock;
+mod outside;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +28,14 @@ use std::time::Duration;
 use libp2p::swarm::ConnectionId;
 
 use crate::admission::Admission;
+use crate::outer::serve::OuterDoor;
 use groundswell_core::node_id::NodeId;
 
 pub(crate) use behaviour::{Door, node_id};
 pub(crate) use exchange::SESSION_BYTES;
+pub(crate) use knock::Knock;
 
-/// The only protocol of a connection that is not admitted.
+/// The protocol by which a connection is admitted.
 pub(crate) const PROTOCOL: &str = "/groundswell/admit/1";
 
 /// What every connection's exchange needs.
@@ -41,6 +46,10 @@ pub(crate) struct Keeper {
     pub(crate) session: [u8; SESSION_BYTES],
     /// How long a connection may take to be admitted.
     pub(crate) within: Duration,
+    /// The outer door of this node, where it has one.
+    pub(crate) outer: Option<Arc<OuterDoor>>,
+    /// For tests: nothing else is offered or spoken.
+    pub(crate) only_outer: bool,
 }
 
 /// What the door tells the swarm's owner, beside what the inner behaviours say.

@@ -12,8 +12,9 @@ use libp2p::{Multiaddr, PeerId, Swarm};
 
 use super::peers::Peers;
 use crate::behaviour::Mesh;
-use crate::door::node_id;
+use crate::door::{Knock, node_id};
 use crate::event::NetworkEvent;
+use crate::outer::visit::VisitFailed;
 use crate::start::chain;
 
 /// Dials under way. Bounded by the connection limits on pending dials; this is the belt to those braces.
@@ -113,6 +114,34 @@ impl Dials {
     }
 }
 
+/// Dials a peer to visit its outer door, and nothing else.
+pub(super) fn visit(swarm: &mut Swarm<Mesh>, peer: Option<NodeId>, addresses: &[String], knock: Knock) {
+    let read: Vec<_> = addresses.iter().filter_map(|text| read(text).ok()).collect();
+    let whom = peer.or_else(|| read.iter().find_map(|(named, _)| *named));
+    // Without a name one address is one peer; with one, the addresses of others are left out.
+    let at: Vec<Multiaddr> = match whom {
+        Some(whom) => {
+            read.into_iter().filter(|(named, _)| named.is_none_or(|named| named == whom)).map(|(_, address)| address).collect()
+        }
+        None => read.into_iter().take(1).map(|(_, address)| address).collect(),
+    };
+    let options = match whom.and_then(|whom| PeerId::from_bytes(&whom.to_peer_id_bytes()).ok()) {
+        Some(whom) => {
+            DialOpts::peer_id(whom).condition(PeerCondition::Always).addresses(at).allocate_new_port().build()
+        }
+        None => match at.into_iter().next() {
+            Some(address) => DialOpts::unknown_peer_id().address(address).allocate_new_port().build(),
+            None => return drop(knock.send(Err(VisitFailed::Unreachable("no address can be read".into())))),
+        },
+    };
+    let connection = options.connection_id();
+    let door = &mut swarm.behaviour_mut().door;
+    door.knock(connection, knock);
+    if let Err(error) = swarm.dial(options) {
+        swarm.behaviour_mut().door.knock_failed(connection, || reason(&error));
+    }
+}
+
 /// The peer that an address names, and the address without it.
 fn read(text: &str) -> Result<(Option<NodeId>, Multiaddr), String> {
     if text.len() > ADDRESS_BYTES {
@@ -130,7 +159,7 @@ fn read(text: &str) -> Result<(Option<NodeId>, Multiaddr), String> {
 }
 
 /// One line, naming each address tried.
-fn reason(error: &DialError) -> String {
+pub(super) fn reason(error: &DialError) -> String {
     match error {
         // The swarm leaves out the addresses that it listens on, and none is left.
         DialError::LocalPeerId { .. } | DialError::NoAddresses => "that is this node itself".into(),

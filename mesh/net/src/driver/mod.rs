@@ -147,6 +147,7 @@ impl Driver {
                 self.ahead.extend(failed);
             }
             Command::Hangup(peer, reason) => self.hang_up(peer, &reason),
+            Command::Visit(peer, addresses, knock) => dials::visit(&mut self.swarm, peer, &addresses, knock),
         }
     }
 
@@ -183,6 +184,7 @@ impl Driver {
             }
             SwarmEvent::ConnectionEstablished { connection_id, .. } => self.dials.succeeded(connection_id),
             SwarmEvent::OutgoingConnectionError { connection_id, peer_id, error } => {
+                self.swarm.behaviour_mut().door.knock_failed(connection_id, || dials::reason(&error));
                 let failed = self.dials.failed(connection_id, peer_id, &error);
                 self.ahead.extend(failed);
             }

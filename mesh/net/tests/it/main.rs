@@ -12,4 +12,8 @@ mod gossip;
 mod hostile;
 mod links;
 mod node;
+mod outer_door;
+mod outer_mesh;
+mod outer_wire;
+mod outer_world;
 mod stranger;

@@ -115,6 +115,14 @@ impl TestNode {
         .await
     }
 
+    pub(crate) async fn refused_by(&mut self, other: NodeId) -> (NodeId, String) {
+        self.hear(|event| match event {
+            NetworkEvent::Refused { peer, reason, .. } if peer == other => Some((peer, reason)),
+            _ => None,
+        })
+        .await
+    }
+
     /// Drains what is queued now and says whether anything of it came from `peer`'s protocols.
     pub(crate) fn heard_of(&mut self, other: NodeId) -> bool {
         let mut heard = false;

@@ -1,0 +1,73 @@
+//! The bounds of the outer door, each with its reason. Those of the wire are part of the protocol and never change.
+
+use std::time::Duration;
+
+use groundswell_core::limits;
+
+/// Part of the protocol: the most payload of one chunk, in bytes.
+pub const CHUNK_BYTES: usize = 64 * 1024;
+/// Part of the protocol: the longest certificate in a hello, in bytes. One with every label at its longest and every
+/// signature has less than half of it.
+pub const CERTIFICATE_BYTES: usize = 64 * 1024;
+/// Part of the protocol: the longest record, in bytes.
+pub const RECORD_BYTES: usize = limits::GRANTS_BYTES;
+/// Part of the protocol: the longest frame, in bytes: a hello with the longest certificate, or a full chunk, and the head.
+pub const FRAME_BYTES: usize = 64 * 1024 + 64;
+/// Part of the protocol: the most entries of one list of documents, at 65 bytes each.
+pub const LIST_ENTRIES: usize = 1_000;
+/// Part of the protocol: the most entries of one list of stamps, at 48 bytes each.
+pub const STAMP_ENTRIES: usize = 1_360;
+/// Longest frame of a peer that has said hello: a push of the longest status record.
+pub const REQUEST_BYTES: usize = limits::STATUS_BYTES + 64;
+
+/// Visitors without a certificate that ever counted, at once. Each holds one chunk at most.
+pub const STRANGERS: usize = 8;
+/// Visitors with a certificate that counts or once did, at once. They have their own places, so that no crowd of
+/// strangers keeps them out.
+pub const GUESTS: usize = 16;
+/// Visits of one peer at once: one for documents and records, one for a blob.
+pub const VISITS_PER_PEER: usize = 2;
+/// A visitor that asks nothing for this long is shown out.
+pub const IDLE: Duration = Duration::from_secs(30);
+/// A visitor takes each answer within this time: 64 KiB at 17 kbit/s.
+pub const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// No visit lasts longer: whoever needs more comes again and goes on where it was.
+pub const VISIT: Duration = Duration::from_secs(15 * 60);
+/// What answering one request costs beside the bytes of the answer, in bytes: so that many small ones are bounded too.
+pub const REQUEST_COST: u64 = 256;
+/// What looking at a certificate that is not known here costs, in bytes: a few signatures to verify.
+pub const PROOF_COST: u64 = 16 * 1024;
+/// Requests that a visitor has under way: few enough that they never fill a stream that nobody reads.
+pub const WINDOW: usize = 8;
+/// How long a visitor waits for one answer, and for a keeper that says "later", in all its pauses.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// Most documents that a visitor lets one keeper list: more than a shelf holds.
+pub const LISTED: usize = limits::CERTIFICATES + limits::DOCUMENTS + LIST_ENTRIES;
+/// Most fleet versions that a visitor walks in one visit.
+pub const FLEETS: usize = limits::DOCUMENTS;
+
+/// Most peers whose rate is remembered, of each standing; beyond it the one unheard of longest is forgotten.
+pub const REMEMBERED: usize = 1_024;
+
+/// How fast one visitor, and all of one standing together, are served: `burst` bytes at once, then `per_second`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes at once.
+    pub burst: u64,
+    /// Bytes per second after that.
+    pub per_second: u64,
+}
+
+/// A stranger pulls the fleet documents and one certificate: some dozen KiB, once.
+pub const STRANGER: Rate = Rate { burst: 512 * 1024, per_second: 8 * 1024 };
+/// All strangers together: less than a voice call, so that members notice nothing.
+pub const ALL_STRANGERS: Rate = Rate { burst: 2 * 1024 * 1024, per_second: 64 * 1024 };
+/// A guest pulls documents, records and a blob of some 10 MB.
+pub const GUEST: Rate = Rate { burst: 8 * 1024 * 1024, per_second: 512 * 1024 };
+/// All guests together.
+pub const ALL_GUESTS: Rate = Rate { burst: 16 * 1024 * 1024, per_second: 2 * 1024 * 1024 };
+
+const _: () = assert!(CHUNK_BYTES + 64 <= FRAME_BYTES && CERTIFICATE_BYTES + 64 <= FRAME_BYTES);
+const _: () = assert!(LIST_ENTRIES * 65 <= CHUNK_BYTES && STAMP_ENTRIES * 48 <= CHUNK_BYTES);
+const _: () = assert!(2 * (RECORD_BYTES + 2) < FRAME_BYTES, "the two records of a proof fit one answer");
+const _: () = assert!(STRANGER.burst > CHUNK_BYTES as u64 + REQUEST_COST && STRANGER.burst > PROOF_COST);

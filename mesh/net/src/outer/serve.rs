@@ -1,0 +1,283 @@
+//! The keeper's side of the outer door: who gets what, how fast, and how many at once.
+//!
+//! | | stranger | once a member | member |
+//! |---|---|---|---|
+//! | fleet documents, its own newest certificate | yes | yes | yes |
+//! | documents, records of its rollouts and pool, blobs | | yes | yes |
+//! | its own status record, pushed | | | yes |
+//!
+//! A visit is one stream, one request at a time, on a task of the connection: when the connection goes, so does the visit.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::AsyncWriteExt;
+use groundswell_core::blob::Layout;
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::Kind;
+use groundswell_core::node_id::NodeId;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::OuterSource;
+use super::bucket::Buckets;
+use super::limits::{
+    ALL_GUESTS, ALL_STRANGERS, CHUNK_BYTES, FRAME_BYTES, GUEST, GUESTS, IDLE, PROOF_COST, REQUEST_BYTES, REQUEST_COST, STRANGER,
+    STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+};
+use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
+use crate::blobs::Duplex;
+use crate::blobs::download::blocking;
+use crate::counters::Tally;
+
+/// Whoever asks more than its share is answered this late, so that asking in a loop costs the keeper nothing.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// The keeper of one node's outer door.
+pub struct OuterDoor {
+    fleet: Digest,
+    source: Arc<dyn OuterSource>,
+    tally: Arc<Tally>,
+    house: Mutex<House>,
+}
+
+/// Who is here, and how much each had.
+struct House {
+    strangers: Vec<NodeId>,
+    guests: Vec<NodeId>,
+    stranger_rates: Buckets,
+    guest_rates: Buckets,
+}
+
+/// A visitor that was let in. Dropping it frees its place.
+pub struct Visitor {
+    door: Arc<OuterDoor>,
+    peer: NodeId,
+    standing: Standing,
+}
+
+/// Why a visit ended before the visitor closed it.
+#[derive(Debug, thiserror::Error)]
+pub enum VisitError {
+    /// The stream broke, or the visitor broke the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The visitor asked nothing, or took no answer, for too long.
+    #[error("it {0} for too long")]
+    Slow(&'static str),
+    /// It was not let in.
+    #[error("it was not let in: {0}")]
+    NotLetIn(Refused),
+}
+
+impl OuterDoor {
+    /// A keeper that gives what `source` has.
+    #[must_use]
+    pub(crate) fn new(fleet: Digest, source: Arc<dyn OuterSource>, tally: Arc<Tally>) -> Arc<Self> {
+        let house = House {
+            strangers: Vec::new(),
+            guests: Vec::new(),
+            stranger_rates: Buckets::new(STRANGER, ALL_STRANGERS),
+            guest_rates: Buckets::new(GUEST, ALL_GUESTS),
+        };
+        Arc::new(Self { fleet, source, tally, house: Mutex::new(house) })
+    }
+
+    /// A keeper beside no mesh, for tests of the protocol.
+    #[must_use]
+    pub fn alone(fleet: Digest, source: Arc<dyn OuterSource>) -> Arc<Self> {
+        Self::new(fleet, source, Arc::default())
+    }
+
+    /// Reads the visitor's hello and gives it a place. The caller bounds the time. Not cancel-safe: drop the stream with it.
+    ///
+    /// # Errors
+    /// When it is not let in; it was told why.
+    pub async fn greet(self: &Arc<Self>, peer: NodeId, stream: &mut impl Duplex) -> Result<Visitor, VisitError> {
+        let refused = match wire::read_frame(stream, FRAME_BYTES).await {
+            Ok(Some(frame)) => match Ask::decode(&frame) {
+                Ok(Ask::Hello { fleet, .. }) if fleet != self.fleet => Refused::Fleet,
+                Ok(Ask::Hello { certificate, .. }) => match self.let_in(peer, certificate).await {
+                    Ok(visitor) => {
+                        Tally::add(&self.tally.door_visits, 1);
+                        answer(stream, &Answer::Welcome(visitor.standing).encode()).await?;
+                        return Ok(visitor);
+                    }
+                    Err(refused) => refused,
+                },
+                Ok(_) | Err(_) => Refused::Malformed,
+            },
+            Ok(None) => return Err(WireError::Io(io::ErrorKind::UnexpectedEof.into()).into()),
+            Err(WireError::Io(error)) => return Err(WireError::Io(error).into()),
+            Err(_) => Refused::Malformed,
+        };
+        Tally::add(&self.tally.door_refused, 1);
+        answer(stream, &Answer::Refused(refused).encode()).await?;
+        // That it could not be told any more changes nothing.
+        drop(stream.close().await);
+        Err(VisitError::NotLetIn(refused))
+    }
+
+    async fn let_in(self: &Arc<Self>, peer: NodeId, certificate: Vec<u8>) -> Result<Visitor, Refused> {
+        let source = Arc::clone(&self.source);
+        let mut standing = blocking(move || source.standing(peer)).await;
+        if standing < Standing::Member && !certificate.is_empty() {
+            self.charge(peer, Standing::Stranger, PROOF_COST)?;
+            let source = Arc::clone(&self.source);
+            standing = standing.max(blocking(move || source.prove(peer, &certificate)).await);
+        }
+        let mut house = self.house();
+        let (taken, most) =
+            if standing == Standing::Stranger { (&mut house.strangers, STRANGERS) } else { (&mut house.guests, GUESTS) };
+        // A few visits of one peer at a time, so that nobody takes every place alone.
+        if taken.len() >= most || taken.iter().filter(|known| **known == peer).count() >= VISITS_PER_PEER {
+            return Err(Refused::Later(1_000));
+        }
+        taken.push(peer);
+        drop(house);
+        Ok(Visitor { door: Arc::clone(self), peer, standing })
+    }
+
+    fn house(&self) -> std::sync::MutexGuard<'_, House> {
+        self.house.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` from what may be served to `peer`.
+    fn charge(&self, peer: NodeId, standing: Standing, bytes: u64) -> Result<(), Refused> {
+        let mut house = self.house();
+        let rates = if standing == Standing::Stranger { &mut house.stranger_rates } else { &mut house.guest_rates };
+        rates.take(peer, bytes, Instant::now()).map_err(Refused::Later)
+    }
+}
+
+impl Visitor {
+    /// Answers its requests until it closes the stream. Cancel-safe in that dropping it with the stream ends the visit.
+    ///
+    /// # Errors
+    /// Why it was shown out.
+    pub async fn serve(self, mut stream: impl Duplex) -> Result<(), VisitError> {
+        let ended = timeout(VISIT, self.requests(&mut stream)).await.unwrap_or(Err(VisitError::Slow("stayed")));
+        if let Err(VisitError::Wire(WireError::TooLong(..) | WireError::Malformed)) = &ended {
+            Tally::add(&self.door.tally.door_breaches, 1);
+            // It is told when it can be; that it broke the protocol stands either way.
+            drop(answer(&mut stream, &Answer::Refused(Refused::Malformed).encode()).await);
+        }
+        drop(timeout(TAKEN_WITHIN, stream.close()).await);
+        ended
+    }
+
+    async fn requests(&self, stream: &mut impl Duplex) -> Result<(), VisitError> {
+        loop {
+            let frame = timeout(IDLE, wire::read_frame(stream, REQUEST_BYTES)).await.map_err(|_| VisitError::Slow("asked nothing"))?;
+            let Some(frame) = frame? else { return Ok(()) };
+            let ask = Ask::decode(&frame)?;
+            if matches!(ask, Ask::Hello { .. }) {
+                return Err(WireError::Malformed.into());
+            }
+            let given = match self.door.charge(self.peer, self.standing, REQUEST_COST) {
+                Ok(()) => self.give(ask).await,
+                Err(refused) => Err(refused),
+            };
+            if let Err(Refused::Later(_)) = given {
+                Tally::add(&self.door.tally.door_postponed, 1);
+                sleep(PATIENCE).await;
+            }
+            let given = given.unwrap_or_else(|refused| Answer::Refused(refused).encode());
+            answer(stream, &given).await?;
+        }
+    }
+
+    /// The encoded answer, paid for.
+    async fn give(&self, ask: Ask) -> Result<Vec<u8>, Refused> {
+        if self.standing < needs(&ask) {
+            return Err(Refused::Standing);
+        }
+        let (source, peer, standing) = (Arc::clone(&self.door.source), self.peer, self.standing);
+        let pushes = matches!(ask, Ask::Push { .. });
+        let given = blocking(move || look_up(source.as_ref(), peer, standing, ask)).await?.encode();
+        if pushes {
+            Tally::add(&self.door.tally.door_pushes, 1);
+        }
+        let length = u64::try_from(given.len()).unwrap_or(u64::MAX);
+        self.door.charge(self.peer, self.standing, length)?;
+        Tally::add(&self.door.tally.door_bytes_sent, length);
+        Ok(given)
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        let mut house = self.door.house();
+        let places = if self.standing == Standing::Stranger { &mut house.strangers } else { &mut house.guests };
+        if let Some(at) = places.iter().position(|known| *known == self.peer) {
+            places.swap_remove(at);
+        }
+    }
+}
+
+/// The least standing for which a request is answered; of documents [`look_up`] looks closer.
+fn needs(ask: &Ask) -> Standing {
+    match ask {
+        Ask::Hello { .. } | Ask::Fleets { .. } | Ask::Certificate | Ask::Document { .. } => Standing::Stranger,
+        Ask::Documents { .. } | Ask::Blob { .. } | Ask::Hashes { .. } | Ask::Stamps { .. } | Ask::Record { .. } => {
+            Standing::Former
+        }
+        Ask::Push { .. } => Standing::Member,
+    }
+}
+
+fn look_up(source: &dyn OuterSource, peer: NodeId, standing: Standing, ask: Ask) -> Result<Answer, Refused> {
+    match ask {
+        Ask::Hello { .. } => Err(Refused::Malformed),
+        Ask::Fleets { after } => Ok(Answer::List(source.fleets(after))),
+        Ask::Certificate => Ok(Answer::List(source.certificate(peer))),
+        Ask::Documents { after } => Ok(Answer::List(source.documents(after))),
+        Ask::Document { digest, offset } => {
+            let (kind, total, bytes) = source.document(&digest, offset, CHUNK_BYTES).ok_or(Refused::NotHere)?;
+            let own = || source.certificate(peer).iter().any(|listed| listed.digest == digest);
+            let public = kind == Kind::Fleet || (kind == Kind::Node && own());
+            if public || (standing >= Standing::Former && kind != Kind::Token) {
+                Ok(Answer::Chunk { total, bytes })
+            } else {
+                // As if it were not here: a stranger learns nothing of what there is.
+                Err(Refused::NotHere)
+            }
+        }
+        Ask::Blob { sha256, offset } => blob_chunk(source, &sha256, offset),
+        Ask::Hashes { sha256, offset } => {
+            let list = source.blobs().hash_list(&sha256).ok_or(Refused::NotHere)?.to_bytes();
+            let total = u64::try_from(list.len()).unwrap_or(u64::MAX);
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(list.len());
+            let bytes = list.get(from..list.len().min(from.saturating_add(CHUNK_BYTES))).unwrap_or_default();
+            Ok(Answer::Chunk { total, bytes: bytes.to_vec() })
+        }
+        Ask::Stamps { kind, after } => Ok(Answer::Stamps(source.stamps(peer, kind, after))),
+        Ask::Record { kind, node } => {
+            let records = source.record(peer, kind, node);
+            if records.is_empty() { Err(Refused::NotHere) } else { Ok(Answer::Records(records)) }
+        }
+        Ask::Push { record } => source.push(peer, record).map(|()| Answer::Taken),
+    }
+}
+
+/// Only whole blobs are given: a visitor has nobody else to ask for the rest.
+fn blob_chunk(source: &dyn OuterSource, sha256: &Digest, offset: u64) -> Result<Answer, Refused> {
+    let blobs = source.blobs();
+    let described = blobs.describe(sha256).filter(|described| described.held.is_full()).ok_or(Refused::NotHere)?;
+    let total = described.size_bytes;
+    if offset >= total {
+        return Ok(Answer::Chunk { total, bytes: Vec::new() });
+    }
+    let layout = Layout::of(total).map_err(|_| Refused::NotHere)?;
+    let piece = u32::try_from(offset / layout.piece_bytes()).map_err(|_| Refused::NotHere)?;
+    let bytes = blobs.read_piece(sha256, piece).map_err(|error| {
+        tracing::debug!(%sha256, piece, %error, "a piece cannot be given at the outer door");
+        Refused::NotHere
+    })?;
+    let within = usize::try_from(offset % layout.piece_bytes()).unwrap_or(usize::MAX).min(bytes.len());
+    let chunk = bytes.get(within..bytes.len().min(within.saturating_add(CHUNK_BYTES))).unwrap_or_default();
+    Ok(Answer::Chunk { total, bytes: chunk.to_vec() })
+}
+
+async fn answer(stream: &mut impl Duplex, message: &[u8]) -> Result<(), VisitError> {
+    Ok(timeout(TAKEN_WITHIN, wire::write_frame(stream, message)).await.map_err(|_| VisitError::Slow("took no answer"))??)
+}

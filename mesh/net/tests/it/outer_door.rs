@@ -1,0 +1,329 @@
+//! Who gets what at an outer door, and what it withstands: over pipes, in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::AsyncWriteExt;
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::Kind;
+use groundswell_core::node_id::NodeId;
+use groundswell_core::record::RecordKind;
+use groundswell_net::outer::limits::{CHUNK_BYTES, GUESTS, IDLE, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER};
+use groundswell_net::outer::serve::{OuterDoor, VisitError};
+use groundswell_net::outer::visit::{Visit, VisitFailed};
+use groundswell_net::outer::wire::{self, Answer, Ask, Refused, Standing};
+use tokio::time::{Instant, sleep};
+
+use crate::outer_world::{FLEET, Shelf, enter, knock, node};
+
+const STRANGE: u8 = 9;
+const FORMER: u8 = 2;
+const MEMBER: u8 = 3;
+
+struct Things {
+    door: Arc<OuterDoor>,
+    shelf: Arc<Shelf>,
+    fleet: Digest,
+    own: Digest,
+    others: Digest,
+    release: Digest,
+    token: Digest,
+    blob: Digest,
+}
+
+fn things() -> Things {
+    let mut shelf = Shelf::default();
+    let fleet = shelf.add(Kind::Fleet, "fleet 1", 900);
+    let own = shelf.add(Kind::Node, "the stranger's certificate", 700);
+    let others = shelf.add(Kind::Node, "another's certificate", 700);
+    let release = shelf.add(Kind::Release, "release", 200_000);
+    let token = shelf.add(Kind::Token, "token", 700);
+    shelf.certificates.insert(node(STRANGE), own);
+    shelf.standings.insert(node(FORMER), Standing::Former);
+    shelf.standings.insert(node(MEMBER), Standing::Member);
+    for n in 1..6 {
+        shelf.records.insert((0, node(n)), vec![vec![n, 0]]);
+    }
+    shelf.records.insert((1, node(4)), vec![vec![4, 1], vec![4, 2]]);
+    shelf.blob = (0..300_000_u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+    let blob = Digest::of(&shelf.blob);
+    let shelf = Arc::new(shelf);
+    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _);
+    Things { door, shelf, fleet, own, others, release, token, blob }
+}
+
+async fn visit(things: &Things, peer: NodeId, certificate: &[u8]) -> Result<Visit, VisitFailed> {
+    Visit::begin(knock(&things.door, peer).stream, FLEET, certificate.to_vec()).await
+}
+
+fn refused(outcome: Result<impl std::fmt::Debug, VisitFailed>) -> Refused {
+    match outcome.expect_err("refused") {
+        VisitFailed::Refused(refused) => refused,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_pulls_the_fleet_documents_and_its_own_certificate_and_nothing_else() {
+    let things = things();
+    let mut stranger = visit(&things, node(STRANGE), b"").await.unwrap();
+    assert_eq!(stranger.standing(), Standing::Stranger);
+    assert_eq!(stranger.fleets(0).await.unwrap()[0].digest, things.fleet);
+    assert_eq!(stranger.certificate().await.unwrap()[0].digest, things.own);
+    for digest in [things.fleet, things.own] {
+        assert_eq!(stranger.document(digest, 1_000).await.unwrap(), things.shelf.documents[&digest].1);
+    }
+    for digest in [things.others, things.release, things.token, Digest([0; 32])] {
+        assert_eq!(refused(stranger.document(digest, 1_000_000).await), Refused::NotHere, "as if there were none");
+    }
+    assert_eq!(refused(stranger.documents().await), Refused::Standing);
+    assert_eq!(refused(stranger.blob_size(things.blob).await), Refused::Standing);
+    assert_eq!(refused(stranger.hashes(things.blob, 1_000).await), Refused::Standing);
+    assert_eq!(refused(stranger.stamps(RecordKind::Status).await), Refused::Standing);
+    assert_eq!(refused(stranger.push(vec![STRANGE, 0]).await), Refused::Standing);
+    assert!(things.shelf.pushed.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_a_member_once_also_pulls_documents_records_and_blobs_but_pushes_nothing() {
+    let things = things();
+    // By its certificate, which the keeper does not know.
+    let mut former = visit(&things, node(7), b"once valid").await.unwrap();
+    assert_eq!(former.standing(), Standing::Former);
+    let listed = former.documents().await.unwrap();
+    assert_eq!(listed.len(), things.shelf.documents.len());
+    assert_eq!(former.document(things.release, 200_000).await.unwrap(), things.shelf.documents[&things.release].1);
+    assert_eq!(refused(former.document(things.token, 1_000).await), Refused::NotHere);
+    let small: Vec<_> = listed.iter().filter(|listed| listed.kind == Kind::Node).copied().collect();
+    let got = former.small_documents(&small, 1_000).await.unwrap();
+    assert!(got.iter().zip(&small).all(|(got, listed)| got.as_ref().unwrap() == &things.shelf.documents[&listed.digest].1));
+    let stamps = former.stamps(RecordKind::Status).await.unwrap();
+    let nodes: Vec<NodeId> = stamps.into_iter().map(|(node, _)| node).collect();
+    assert_eq!(nodes, [1, 2, 3, 4, 5].map(node));
+    assert_eq!(former.records(RecordKind::Status, &nodes).await.unwrap()[4], vec![vec![5, 0]]);
+    let proof = former.records(RecordKind::Grants, &[node(4), node(1)]).await.unwrap();
+    assert_eq!(proof, vec![vec![vec![4, 1], vec![4, 2]], vec![]]);
+    assert_eq!(former.blob_size(things.blob).await.unwrap(), 300_000);
+    assert_eq!(former.blob(things.blob, 1_000, 200_000).await.unwrap(), things.shelf.blob[1_000..201_000]);
+    assert_eq!(former.hashes(things.blob, 1_000).await.unwrap().len(), 32 * 5);
+    assert_eq!(refused(former.push(vec![7, 0]).await), Refused::Standing);
+    drop(former);
+    // By what the keeper knows of it.
+    assert_eq!(visit(&things, node(FORMER), b"").await.unwrap().standing(), Standing::Former);
+    // A forged certificate makes nobody anything.
+    assert_eq!(visit(&things, node(8), b"forged").await.unwrap().standing(), Standing::Stranger);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s7_a_member_pushes_its_own_record_and_no_other() {
+    let things = things();
+    let mut member = visit(&things, node(MEMBER), b"").await.unwrap();
+    assert_eq!(member.standing(), Standing::Member);
+    member.push(vec![MEMBER, 1, 1]).await.unwrap();
+    assert_eq!(refused(member.push(vec![FORMER, 1, 1]).await), Refused::Record);
+    assert_eq!(*things.shelf.pushed.lock().unwrap(), vec![(node(MEMBER), vec![MEMBER, 1, 1])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_fleet_no_hello_and_a_second_hello_are_shown_out() {
+    let things = things();
+    let mut foreign = knock(&things.door, node(FORMER));
+    let hello = Ask::Hello { fleet: Digest([2; 32]), certificate: Vec::new() };
+    assert_eq!(foreign.ask(hello).await, Answer::Refused(Refused::Fleet));
+    assert!(matches!(foreign.served.await.unwrap(), Err(VisitError::NotLetIn(Refused::Fleet))));
+
+    let mut rude = knock(&things.door, node(FORMER));
+    assert_eq!(rude.ask(Ask::Fleets { after: 0 }).await, Answer::Refused(Refused::Malformed));
+    assert!(matches!(rude.served.await.unwrap(), Err(VisitError::NotLetIn(Refused::Malformed))));
+
+    let mut twice = enter(&things.door, node(FORMER)).await;
+    assert_eq!(twice.hello(b"").await, Answer::Refused(Refused::Malformed));
+    assert!(matches!(twice.served.await.unwrap(), Err(VisitError::Wire(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_message_and_what_is_too_long_ends_the_visit() {
+    let things = things();
+    for message in [&[77_u8][..], &[2, 0], &[3, 0], &[5; 20], &[8; 34]] {
+        let mut visitor = enter(&things.door, node(FORMER)).await;
+        assert_eq!(visitor.raw(message).await, Some(Answer::Refused(Refused::Malformed)), "{message:?}");
+        assert!(matches!(visitor.served.await.unwrap(), Err(VisitError::Wire(_))));
+    }
+    let mut visitor = enter(&things.door, node(FORMER)).await;
+    let length = u32::try_from(REQUEST_BYTES + 1).unwrap();
+    visitor.stream.write_all(&length.to_be_bytes()).await.unwrap();
+    assert_eq!(visitor.answer().await, Some(Answer::Refused(Refused::Malformed)));
+    assert!(matches!(visitor.served.await.unwrap(), Err(VisitError::Wire(wire::WireError::TooLong(..)))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_nothing_takes_nothing_or_stays_for_ever_is_shown_out_and_leaves_its_place() {
+    let things = things();
+    let start = Instant::now();
+    let silent = enter(&things.door, node(FORMER)).await;
+    assert!(matches!(silent.served.await.unwrap(), Err(VisitError::Slow("asked nothing"))));
+    assert_eq!(start.elapsed(), IDLE);
+
+    // Half a frame is nothing.
+    let mut half = enter(&things.door, node(FORMER)).await;
+    half.stream.write_all(&[0, 0, 0, 9, 2]).await.unwrap();
+    assert!(matches!(half.served.await.unwrap(), Err(VisitError::Slow("asked nothing"))));
+
+    // The pipe holds less than the answer.
+    let mut slow = enter(&things.door, node(FORMER)).await;
+    wire::write_frame(&mut slow.stream, &Ask::Blob { sha256: things.blob, offset: 0 }.encode()).await.unwrap();
+    let start = Instant::now();
+    assert!(matches!(slow.served.await.unwrap(), Err(VisitError::Slow("took no answer"))));
+    assert!(start.elapsed() <= TAKEN_WITHIN + Duration::from_secs(1) + TAKEN_WITHIN);
+
+    let start = Instant::now();
+    let mut settled = enter(&things.door, node(FORMER)).await;
+    while settled.raw(&Ask::Certificate.encode()).await.is_some() {
+        sleep(IDLE / 2).await;
+    }
+    assert!(matches!(settled.served.await.unwrap(), Err(VisitError::Slow("stayed"))));
+    assert!(start.elapsed() >= VISIT && start.elapsed() <= VISIT + IDLE);
+    // All of them have gone: there is room for as many as ever.
+    for _ in 0..VISITS_PER_PEER {
+        std::mem::forget(enter(&things.door, node(FORMER)).await.stream);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_strangers_is_bounded_and_keeps_no_guest_out() {
+    let things = things();
+    let mut crowd = Vec::new();
+    for n in 0..STRANGERS {
+        crowd.push(enter(&things.door, node(100 + u8::try_from(n).unwrap())).await);
+    }
+    let mut late = knock(&things.door, node(200));
+    assert_eq!(late.hello(b"").await, Answer::Refused(Refused::Later(1_000)));
+    // Those who were members once have places of their own, and one peer has only a few of them.
+    let mut mine = Vec::new();
+    for _ in 0..VISITS_PER_PEER {
+        mine.push(enter(&things.door, node(FORMER)).await);
+    }
+    let mut third = knock(&things.door, node(FORMER));
+    assert_eq!(third.hello(b"").await, Answer::Refused(Refused::Later(1_000)));
+    for n in 0..GUESTS - VISITS_PER_PEER {
+        let mut guest = knock(&things.door, node(30 + u8::try_from(n).unwrap()));
+        assert_eq!(guest.hello(b"once valid").await, Answer::Welcome(Standing::Former));
+        mine.push(guest);
+    }
+    let mut full = knock(&things.door, node(MEMBER));
+    assert_eq!(full.hello(b"").await, Answer::Refused(Refused::Later(1_000)));
+    drop(mine);
+    drop(full);
+    // Their places are free once the keeper has noticed.
+    tokio::task::yield_now().await;
+    sleep(Duration::from_millis(1)).await;
+    enter(&things.door, node(MEMBER)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_requests_is_answered_at_the_rate_and_told_to_wait() {
+    let things = things();
+    let mut flood = enter(&things.door, node(STRANGE)).await;
+    let (start, mut given, mut later) = (Instant::now(), 0_u64, 0);
+    while start.elapsed() < Duration::from_secs(60) {
+        match flood.ask(Ask::Document { digest: things.fleet, offset: 0 }).await {
+            Answer::Chunk { bytes, .. } => given += bytes.len() as u64,
+            Answer::Refused(Refused::Later(_)) => later += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(given + later < 1_000_000, "time does not move");
+    }
+    assert!(later > 0 && given <= STRANGER.burst + 60 * STRANGER.per_second, "{given} bytes, {later} times later");
+    // New names gain nothing beyond what all strangers have together.
+    let mut others = 0_u64;
+    for n in 0..60 {
+        let mut visitor = knock(&things.door, node(100 + n));
+        if !matches!(visitor.hello(b"").await, Answer::Welcome(_)) {
+            continue;
+        }
+        while let Answer::Chunk { bytes, .. } = visitor.ask(Ask::Document { digest: things.fleet, offset: 0 }).await {
+            others += bytes.len() as u64;
+        }
+        drop(visitor.stream);
+        visitor.served.abort();
+        let _ = visitor.served.await;
+    }
+    let all = groundswell_net::outer::limits::ALL_STRANGERS;
+    assert!(others <= all.burst + 120 * all.per_second, "{others} bytes");
+    // A guest is served as if nobody else were there.
+    let mut guest = enter(&things.door, node(FORMER)).await;
+    let answer = guest.ask(Ask::Blob { sha256: things.blob, offset: 0 }).await;
+    assert!(matches!(answer, Answer::Chunk { bytes, .. } if bytes.len() == CHUNK_BYTES));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_visitor_that_is_told_to_wait_waits_and_gets_everything_in_the_end() {
+    let things = things();
+    let mut stranger = visit(&things, node(STRANGE), b"").await.unwrap();
+    let start = Instant::now();
+    // More than its burst.
+    for _ in 0..700 {
+        assert_eq!(stranger.document(things.fleet, 1_000).await.unwrap().len(), 900);
+    }
+    assert!(start.elapsed() > Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn forged_certificates_cost_their_sender_not_the_keeper() {
+    let things = things();
+    let mut welcomed = 0;
+    for _ in 0..100 {
+        let mut forger = knock(&things.door, node(50));
+        match forger.hello(b"forged").await {
+            Answer::Welcome(Standing::Stranger) => welcomed += 1,
+            Answer::Refused(Refused::Later(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        drop(forger.stream);
+        let _ = forger.served.await;
+    }
+    // 16 KiB for each look at a certificate, of the 512 KiB that it has.
+    assert_eq!(welcomed, 32);
+}
+
+/// A keeper that lies plays on the other end.
+async fn liar(script: Vec<Answer>) -> Visit {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    tokio::spawn(async move {
+        let mut far = tokio_util::compat::TokioAsyncReadCompatExt::compat(far);
+        for answer in std::iter::once(Answer::Welcome(Standing::Former)).chain(script) {
+            if wire::read_frame(&mut far, 70_000).await.is_err() {
+                return;
+            }
+            if wire::write_frame(&mut far, &answer.encode()).await.is_err() {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    });
+    let near = tokio_util::compat::TokioAsyncReadCompatExt::compat(near);
+    Visit::begin(Box::new(near), FLEET, Vec::new()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_lies_about_sizes_lists_or_documents_ends_the_visit() {
+    let listed = |n: u8| wire::Listed { kind: Kind::Node, digest: Digest([n; 32]), published: Digest([n; 32]) };
+    let chunk = |total: u64, length: usize| Answer::Chunk { total, bytes: vec![0; length] };
+    let breach = |outcome: Result<(), VisitFailed>| assert!(matches!(outcome, Err(VisitFailed::Breach(_))), "{outcome:?}");
+    let digest = Digest([1; 32]);
+    breach(liar(vec![chunk(u64::MAX, 10)]).await.document(digest, 1_000).await.map(drop));
+    breach(liar(vec![chunk(5, 10)]).await.document(digest, 1_000).await.map(drop));
+    breach(liar(vec![chunk(20, 10), chunk(20, 0)]).await.document(digest, 1_000).await.map(drop));
+    breach(liar(vec![Answer::Taken]).await.document(digest, 1_000).await.map(drop));
+    breach(liar(vec![chunk(3, 3)]).await.small_documents(&[listed(1)], 1_000).await.map(drop));
+    breach(liar(vec![Answer::List(vec![listed(2), listed(1)])]).await.documents().await.map(drop));
+    breach(liar(vec![Answer::List(vec![listed(2)]), Answer::List(vec![listed(2)])]).await.documents().await.map(drop));
+    breach(liar(vec![chunk(9, 0)]).await.blob(digest, 0, 9).await.map(drop));
+    breach(liar(vec![chunk(9, 9)]).await.blob_size(digest).await.map(drop));
+    let stamps = vec![(node(3), groundswell_core::record::Stamp::default()); 2];
+    breach(liar(vec![Answer::Stamps(stamps)]).await.stamps(RecordKind::Status).await.map(drop));
+    // One that says "later" for ever, or nothing.
+    let never = liar(vec![Answer::Refused(Refused::Later(u32::MAX))]).await.certificate().await;
+    assert!(matches!(never, Err(VisitFailed::Refused(Refused::Later(_)))));
+    assert!(matches!(liar(vec![]).await.certificate().await, Err(VisitFailed::Late)));
+}
