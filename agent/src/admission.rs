@@ -12,8 +12,9 @@ use groundswell_core::node::{Node, admission};
 use groundswell_core::node_id::NodeId;
 use groundswell_net::Admission;
 use groundswell_net::blobs::DocumentSource;
+use groundswell_net::outer::OuterSource;
 
-use crate::clock;
+use crate::clock::Clock;
 use crate::identity::Secret;
 
 /// Proofs of peers that were let in and are not up yet; a proof that is lost comes again by sync.
@@ -40,12 +41,20 @@ pub(crate) struct Door {
     fleet: Digest,
     crypto: Mutex<SoftwareCrypto>,
     proofs: Mutex<BTreeMap<NodeId, Vec<u8>>>,
+    clock: Clock,
+    outer: Option<Arc<dyn OuterSource>>,
 }
 
 impl Door {
-    pub(crate) fn new(node: SharedNode, fleet: Digest, secret: &Secret) -> Self {
+    pub(crate) fn new(
+        node: SharedNode,
+        fleet: Digest,
+        secret: &Secret,
+        clock: Clock,
+        outer: Option<Arc<dyn OuterSource>>,
+    ) -> Self {
         let crypto = Mutex::new(SoftwareCrypto::from_secret(secret));
-        Self { node, fleet, crypto, proofs: Mutex::new(BTreeMap::new()) }
+        Self { node, fleet, crypto, proofs: Mutex::new(BTreeMap::new()), clock, outer }
     }
 
     /// The certificate by which a peer came in, if it was new here: a document like any other, to be told before the
@@ -66,14 +75,18 @@ impl Admission for Door {
 
     fn admit(&self, peer: NodeId, proof: &[u8]) -> Result<(), String> {
         let node = self.node.lock();
-        let known = node.shelf().member(&peer, clock::wall()).is_ok();
-        admission::admit(node.shelf(), &peer, proof, clock::wall(), &*lock(&self.crypto))
+        let known = node.shelf().member(&peer, self.clock.wall()).is_ok();
+        admission::admit(node.shelf(), &peer, proof, self.clock.wall(), &*lock(&self.crypto))
             .map_err(|rejection| rejection.to_string())?;
         let mut proofs = lock(&self.proofs);
         if !known && proofs.len() < PROOFS {
             proofs.insert(peer, proof.to_vec());
         }
         Ok(())
+    }
+
+    fn outer(&self) -> Option<Arc<dyn OuterSource>> {
+        self.outer.clone()
     }
 }
 

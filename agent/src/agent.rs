@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admission::{Door, SharedNode, Shelves};
 use crate::api::{self, SocketError};
 use crate::blobs::{self, BlobStore};
-use crate::clock;
+use crate::clock::Clock;
 use crate::config::{Config, TrustRaise, TrustRaises};
 use crate::driver::{Driver, DriverError, Parts, Sources};
 use crate::events::EventLog;
@@ -37,6 +37,7 @@ use crate::identity::{self, IdentityError};
 use crate::install::files::OnDisk;
 use crate::install::{ArtifactSource, DeviceError, Devices};
 use crate::observer::files::ReleaseFiles;
+use crate::outer::keeper::Keeper;
 use crate::store::StoreError;
 use crate::supervise::marks::Marks;
 use crate::supervise::own::{Own, Parent, give_signs};
@@ -130,6 +131,17 @@ pub enum Ended {
     ToBeReplaced,
 }
 
+/// What a test changes about an agent; nothing else does.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The clocks that it goes by.
+    pub clock: Clock,
+    /// As a build would be that is too old for the mesh: offers and speaks the outer door's protocol and no other.
+    pub only_outer_door: bool,
+    /// Which of the configured products counts as the agent itself.
+    pub agent_product: Option<Product>,
+}
+
 /// Runs an agent until `shutdown` is done, without anybody who supervises it. Call it once per data folder, within a tokio
 /// runtime that has all drivers.
 ///
@@ -144,6 +156,24 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
 /// # Errors
 /// As [`run`].
 pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Output = ()> + Send) -> Result<Ended, AgentError> {
+    run_set(config, parent, Setting::default(), shutdown).await
+}
+
+/// [`run`] in a setting of a test's making.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_in(config: Config, setting: Setting, shutdown: impl Future<Output = ()> + Send) -> Result<(), AgentError> {
+    run_set(config, Parent::default(), setting, shutdown).await.map(|_| ())
+}
+
+async fn run_set(
+    config: Config,
+    parent: Parent,
+    setting: Setting,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<Ended, AgentError> {
+    let clock = setting.clock;
     std::fs::create_dir_all(&config.data_dir)
         .map_err(|source| AgentError::DataFolder { path: config.data_dir.clone(), source })?;
     let folder = config.data_dir.join("store");
@@ -158,17 +188,20 @@ pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Out
         local_trust: local_trust(&config.trust),
         bootstrap: config.bootstrap.clone(),
         silent: false,
-        agent: config
-            .own_product()
-            .map(|product| AgentProduct { product: product.clone(), supervised: parent.supervisor.is_some() }),
+        agent: match setting.agent_product {
+            Some(product) => Some(AgentProduct { product, supervised: true }),
+            None => config
+                .own_product()
+                .map(|product| AgentProduct { product: product.clone(), supervised: parent.supervisor.is_some() }),
+        },
     };
     let crypto = Box::new(SoftwareCrypto::from_secret(&secret));
     let seed = identity::generate().map_err(AgentError::Randomness)?;
-    let node = Node::open(node_config, crypto, seed, store.load()?, clock::now());
+    let node = Node::open(node_config, crypto, seed, store.load()?, clock.now());
     let mut node = node.map_err(|source| AgentError::Open { folder, source })?;
     let mut initial = node.take_effects();
     for path in config.documents.iter().chain(&config.certificate_file) {
-        initial.extend(read_document(&mut node, path)?);
+        initial.extend(read_document(&mut node, path, &clock)?);
     }
     if node.shelf().fleet().is_none() {
         return Err(AgentError::NoFleet { fleet: config.fleet });
@@ -184,11 +217,15 @@ pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Out
     })?;
     let socket = api::bind(&config.socket)?;
     let node = SharedNode::new(node);
-    let door = Arc::new(Door::new(node.clone(), config.fleet, &secret));
+    // A metered node serves documents, which are small and rare, and no blobs.
+    let served: Arc<dyn BlobSource> = if config.lean { Arc::new(ReleaseFiles::default()) } else { Arc::new(blobs.clone()) };
+    let (keeper, pushed) = Keeper::new(node.clone(), config.fleet, &secret, Arc::clone(&served), clock.clone());
+    let door = Arc::new(Door::new(node.clone(), config.fleet, &secret, clock.clone(), Some(Arc::new(keeper))));
     let mesh = groundswell_net::Config {
         listen: config.listen.clone(),
         external: Vec::new(),
         mdns: config.mdns,
+        only_outer_door: setting.only_outer_door,
         ..groundswell_net::Config::default()
     };
     let (network, heard) = Network::start(mesh, secret, Arc::<Door>::clone(&door)).await?;
@@ -211,13 +248,12 @@ pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Out
         network: network.clone(),
         devices: Some(devices),
         events,
+        clock,
         lean: config.lean,
         initial,
     };
-    let sources = Sources { network: heard, reports: reported, requests, stop: stopped.clone() };
+    let sources = Sources { network: heard, reports: reported, requests, pushed, stop: stopped.clone() };
     let driver = Driver::new(parts, sources)?;
-    // A metered node serves documents, which are small and rare, and no blobs.
-    let served: Arc<dyn BlobSource> = if config.lean { Arc::new(ReleaseFiles::default()) } else { Arc::new(blobs.clone()) };
     let server = Server::new(served, Arc::new(Shelves(node)));
     tracing::info!("node {} of fleet {} is running; its socket is {}", network.local_id(), config.fleet, config.socket.display());
 
@@ -280,7 +316,7 @@ pub(crate) async fn together(
 }
 
 /// Reads a published document named in the configuration. One that is only older than what is known here is left.
-fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError> {
+fn read_document(node: &mut Node, path: &Path, clock: &Clock) -> Result<Vec<Effect>, AgentError> {
     use groundswell_core::documents::rejection::Reason;
     let failed = |source| AgentError::DocumentFile { path: path.to_path_buf(), source };
     let refused = |source| AgentError::Document { path: path.to_path_buf(), source };
@@ -297,7 +333,7 @@ fn read_document(node: &mut Node, path: &Path) -> Result<Vec<Effect>, AgentError
         let (certified, node) = (certificate.node, node.id());
         return Err(AgentError::ForeignCertificate { path: path.to_path_buf(), certified, node });
     }
-    node.handle(clock::now(), Input::Document { bytes, source: Source::Store });
+    node.handle(clock.now(), Input::Document { bytes, source: Source::Store });
     let effects = node.take_effects();
     let rejection = effects.iter().find_map(|effect| match effect {
         Effect::Event(Event::DocumentRejected { peer: None, rejection }) => Some(rejection.clone()),

@@ -105,6 +105,10 @@ pub enum Told {
     StatusTooLarge {
         size_bytes: usize,
     },
+    /// This node begins to live through other nodes' outer doors, and why; or, without a reason, lives in the mesh again.
+    OuterDoor {
+        why: Option<String>,
+    },
     PeerUp {
         peer: NodeId,
     },
@@ -238,6 +242,7 @@ impl From<Event> for Told {
             Event::Convicted { node, .. } => Self::Convicted { node },
             Event::SetBack { incarnation } => Self::SetBack { incarnation },
             Event::StatusTooLarge { size_bytes } => Self::StatusTooLarge { size_bytes },
+            Event::OuterDoor { why } => Self::OuterDoor { why: why.map(|why| why.to_string()) },
             Event::Peer { peer, up: true } => Self::PeerUp { peer },
             Event::Peer { peer, up: false } => Self::PeerDown { peer },
         }
@@ -282,6 +287,8 @@ fn log(told: &Told) {
         Told::Convicted { node } => error!(%node, "signed two different records under one number: it counts for nothing now"),
         Told::SetBack { incarnation } => error!("this node's store was set back: going on as incarnation {incarnation}"),
         Told::StatusTooLarge { size_bytes } => error!("this node's status has {size_bytes} bytes: configure fewer products here"),
+        Told::OuterDoor { why: Some(why) } => warn!("{why}"),
+        Told::OuterDoor { why: None } => info!("lives in the mesh again, not through outer doors"),
         Told::PeerUp { peer } => debug!(%peer, "connected"),
         Told::PeerDown { peer } => debug!(%peer, "disconnected"),
         Told::PeerRefused { peer, address, reason } => warn!(%peer, address, "refused at the door: {reason}"),

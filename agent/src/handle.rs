@@ -44,6 +44,9 @@ pub struct AgentView {
     pub downloads: Vec<DownloadView>,
     /// What the last dial that failed said.
     pub last_dial_failure: Option<String>,
+    /// Why the last visit at another node's outer door did not bring everything.
+    #[serde(default)]
+    pub last_visit_failure: Option<String>,
     /// What does not work now.
     pub faults: Vec<FaultView>,
     /// The mesh's counters since the start.

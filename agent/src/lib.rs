@@ -20,5 +20,6 @@ pub mod helper;
 pub mod identity;
 pub mod install;
 pub mod observer;
+mod outer;
 pub mod store;
 pub mod supervise;

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::node::effect::{Accepted, Effect};
-use groundswell_core::node::input::{Input, Report, Source};
+use groundswell_core::node::input::{Input, Report, Source, VisitEnd};
 use groundswell_core::text::Product;
 use groundswell_core::time::Timestamp;
 use groundswell_net::blobs::Fetcher;
-use groundswell_net::{Forward, Network, NetworkEvent};
+use groundswell_net::outer::guide::Guide;
+use groundswell_net::{Admission, Forward, Network, NetworkEvent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -30,11 +31,13 @@ use self::outlets::Outlets;
 use self::sweep::SWEEP_EVERY;
 use crate::admission::{Door, SharedNode};
 use crate::blobs::BlobStore;
-use crate::clock::{self, Alarm};
+use crate::clock::{Alarm, Clock};
 use crate::effects::{self, Durable};
 use crate::events::{EventLog, Told};
 use crate::handle::{PublishError, Reply, Request};
 use crate::install::Devices;
+use crate::outer::keeper::Pushed;
+use crate::outer::visitor::{Brought, Visitor};
 
 /// How often the peers of downloads under way are looked at: who serves what arrives as records, not as events.
 const SOURCES_EVERY: Duration = Duration::from_secs(2);
@@ -57,6 +60,8 @@ pub(crate) struct Sources {
     pub(crate) network: mpsc::Receiver<NetworkEvent>,
     pub(crate) reports: mpsc::Receiver<(Product, Report)>,
     pub(crate) requests: mpsc::Receiver<Request>,
+    /// What members handed over at the outer door.
+    pub(crate) pushed: mpsc::Receiver<Pushed>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
@@ -69,6 +74,8 @@ pub(crate) struct Parts {
     pub(crate) network: Network,
     pub(crate) devices: Option<Devices>,
     pub(crate) events: Arc<EventLog>,
+    /// What it goes by.
+    pub(crate) clock: Clock,
     /// Metered: serves nobody.
     pub(crate) lean: bool,
     /// Effects of opening the node, before anything else happens.
@@ -85,6 +92,10 @@ enum Happening {
     Blobs,
     /// The core's wakeup.
     Wake,
+    /// A member handed its status record over at the outer door.
+    Pushed(Pushed),
+    /// A visit at an outer door brought something, or ended.
+    Brought(Brought),
     /// Time to look at the peers of downloads.
     Sources,
     /// Time to look for blobs that are not needed any more.
@@ -107,12 +118,15 @@ pub(crate) struct Driver {
     hands: Outlets,
     sources: Sources,
     fetched: mpsc::Receiver<News>,
+    brought: mpsc::Receiver<Brought>,
     queue: VecDeque<Effect>,
     fault: Option<Fault>,
+    clock: Clock,
     alarm: Alarm,
     look_at_sources: Instant,
     addresses: Vec<String>,
     last_dial_failure: Option<String>,
+    last_visit_failure: Option<String>,
     lean: bool,
     started_at: Timestamp,
 }
@@ -121,7 +135,10 @@ impl Driver {
     /// # Errors
     /// When the kernel gives no timer.
     pub(crate) fn new(parts: Parts, sources: Sources) -> Result<Self, DriverError> {
-        let fetcher = Arc::new(Fetcher::new(Arc::new(parts.network.clone()), parts.network.local_id()));
+        let admission: Arc<dyn Admission> = Arc::<Door>::clone(&parts.door);
+        let guide = Arc::new(Guide::new(parts.network.clone(), Arc::clone(&admission)));
+        let fetcher = Arc::new(Fetcher::new(Arc::<Guide>::clone(&guide), parts.network.local_id()));
+        let (visitor, brought) = Visitor::new(parts.network.clone(), parts.node.clone(), admission.fleet());
         let blobs = parts.blobs.watch();
         let (fetches, fetched) = Fetches::new(fetcher, parts.blobs.clone());
         Ok(Self {
@@ -132,17 +149,20 @@ impl Driver {
             blob_store: parts.blobs,
             unnamed_blobs: BTreeSet::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
-            hands: Outlets::new(parts.network, parts.devices, fetches, parts.events),
+            hands: Outlets::new(parts.network, parts.devices, fetches, parts.events, parts.clock.clone(), visitor, guide),
             sources,
             fetched,
+            brought,
             queue: parts.initial.into(),
             fault: None,
-            alarm: Alarm::new().map_err(DriverError::Timer)?,
+            alarm: Alarm::new(parts.clock.clone()).map_err(DriverError::Timer)?,
             look_at_sources: Instant::now(),
             addresses: Vec::new(),
             last_dial_failure: None,
+            last_visit_failure: None,
             lean: parts.lean,
-            started_at: clock::wall(),
+            started_at: parts.clock.wall(),
+            clock: parts.clock,
         })
     }
 
@@ -185,6 +205,8 @@ impl Driver {
             Some((product, report)) = self.sources.reports.recv(), if well => Happening::Device(product, report),
             Some(news) = self.fetched.recv(), if well => Happening::Fetch(news),
             Some(request) = self.sources.requests.recv() => Happening::Request(request),
+            Some(brought) = self.brought.recv(), if well => Happening::Brought(brought),
+            Some(pushed) = self.sources.pushed.recv(), if well => Happening::Pushed(pushed),
             Ok(()) = self.blobs.changed(), if well => Happening::Blobs,
             () = self.alarm.rings(), if well => Happening::Wake,
             () = sleep_until(self.look_at_sources), if well && self.hands.fetches.any() => Happening::Sources,
@@ -205,6 +227,11 @@ impl Driver {
                 self.feed(Input::Serves(if self.lean { BTreeSet::new() } else { blobs }));
             }
             Happening::Wake => self.feed(Input::Wake),
+            Happening::Brought(brought) => self.take_brought(brought),
+            Happening::Pushed(Pushed::Certificate(peer, bytes)) => {
+                self.feed(Input::Document { bytes, source: Source::Peer(peer) })
+            }
+            Happening::Pushed(Pushed::Status(peer, bytes)) => self.feed(Input::Pushed { peer, bytes }),
             Happening::Sources => self.look_at_sources(),
             // `settle` tries.
             Happening::RetryStore => {}
@@ -215,7 +242,7 @@ impl Driver {
     /// One step of the core.
     fn feed(&mut self, input: Input) {
         let mut node = self.node.lock();
-        node.handle(clock::now(), input);
+        node.handle(self.clock.now(), input);
         self.queue.extend(node.take_effects());
     }
 
@@ -245,15 +272,15 @@ impl Driver {
         match &mut self.fault {
             Some(fault) => fault.again(detail),
             None => {
-                self.hands.events.tell(clock::wall(), Told::Fault { what: "store".to_owned(), detail: detail.clone() });
-                self.fault = Some(Fault::new(detail, clock::wall()));
+                self.hands.events.tell(self.clock.wall(), Told::Fault { what: "store".to_owned(), detail: detail.clone() });
+                self.fault = Some(Fault::new(detail, self.clock.wall()));
             }
         }
     }
 
     fn store_works(&mut self) {
         let Some(fault) = self.fault.take() else { return };
-        self.hands.events.tell(clock::wall(), Told::FaultEnded { what: "store".to_owned() });
+        self.hands.events.tell(self.clock.wall(), Told::FaultEnded { what: "store".to_owned() });
         for input in fault.catch_up() {
             self.feed(input);
         }
@@ -302,7 +329,7 @@ impl Driver {
                 }
             }
             NetworkEvent::Refused { peer, address, reason } => {
-                self.hands.events.tell(clock::wall(), Told::PeerRefused { peer, address, reason });
+                self.hands.events.tell(self.clock.wall(), Told::PeerRefused { peer, address, reason });
             }
             NetworkEvent::DialFailed { peer, addresses, reason } => {
                 tracing::debug!(?peer, ?addresses, "not reached: {reason}");
@@ -312,10 +339,27 @@ impl Driver {
         }
     }
 
+    /// What a visit brought, verified by the core like everything else.
+    fn take_brought(&mut self, brought: Brought) {
+        match brought {
+            Brought::Document(keeper, bytes) => self.feed(Input::Document { bytes, source: Source::Peer(keeper) }),
+            Brought::Records(keeper, records) => self.feed(Input::Shown { keeper, records }),
+            Brought::Ended { keeper, addresses, end, reason } => {
+                match (end, keeper) {
+                    (VisitEnd::Complete, Some(keeper)) => self.hands.keep(keeper, addresses),
+                    _ => self.hands.let_go(keeper),
+                }
+                self.last_visit_failure = reason;
+                self.look_at_sources = Instant::now();
+                self.feed(Input::Visited { keeper, end });
+            }
+        }
+    }
+
     fn fetch_ended(&mut self, news: News) {
         let (sha256, ended, report): (Digest, bool, Box<dyn Fn() -> Report>) = match news {
             News::Fetched(sha256) => {
-                self.hands.events.tell(clock::wall(), Told::BlobStored { sha256 });
+                self.hands.events.tell(self.clock.wall(), Told::BlobStored { sha256 });
                 (sha256, true, Box::new(move || Report::Fetched { sha256 }))
             }
             News::NoSource(sha256) => (sha256, false, Box::new(move || Report::NoSource { sha256 })),
@@ -340,8 +384,9 @@ impl Driver {
         if !self.hands.fetches.any() {
             return;
         }
-        let members = self.node.lock().peers(clock::now());
-        for (peer, addresses) in self.hands.fetches.refresh(&self.hands.connected, &members) {
+        let members = self.node.lock().peers(self.clock.now());
+        let suppliers = self.hands.suppliers();
+        for (peer, addresses) in self.hands.fetches.refresh(&suppliers, &members) {
             // Tried again with the next look.
             let _ = self.hands.network.dial(Some(peer), addresses);
         }
@@ -355,7 +400,7 @@ impl Driver {
             let releases: Vec<_> = node.shelf().releases().collect();
             let own = node.ledger().status(&node.id()).into_iter().flat_map(|status| status.products.values());
             let running = own.flat_map(|section| section.running.iter().chain(&section.from)).map(|it| it.release).collect();
-            let rollouts = node.rollouts(clock::now());
+            let rollouts = node.rollouts(self.clock.now());
             let blobs = self.blobs.borrow().clone();
             let (remove, unnamed) = sweep::unneeded(&blobs, &releases, &rollouts, &running, &self.unnamed_blobs);
             self.unnamed_blobs = unnamed;

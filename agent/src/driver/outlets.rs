@@ -4,21 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use groundswell_core::documents::rejection::{Reason as Code, Rejection};
-use groundswell_core::node::effect::{Accepted, Effect, Step};
+use groundswell_core::node::effect::{Accepted, Effect, Event, Step};
 use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::text::{Product, Reason};
+use groundswell_net::outer::guide::Guide;
 use groundswell_net::{Forward, Network};
 
 use super::fetches::Fetches;
-use crate::clock;
+use crate::clock::Clock;
 use crate::effects::Hands;
 use crate::events::EventLog;
 use crate::handle::{PublishError, Reply};
 use crate::install::Devices;
+use crate::outer::visitor::Visitor;
 
 /// Local tickets have the top bit; the mesh counts its own from below.
 const LOCAL: u64 = 1 << 63;
+
+/// Keepers of outer doors that downloads ask: the sources of one blob, and few enough for their rates.
+const KEEPERS: usize = 4;
 
 /// The driver's hands.
 pub(super) struct Outlets {
@@ -27,7 +32,12 @@ pub(super) struct Outlets {
     pub(super) devices: Option<Devices>,
     pub(super) fetches: Fetches,
     pub(super) events: Arc<EventLog>,
+    clock: Clock,
     pub(super) connected: BTreeSet<NodeId>,
+    /// Whose outer doors gave everything last time, and where: blobs and rosters come from there too. A few at most.
+    pub(super) keepers: BTreeMap<NodeId, Vec<String>>,
+    visitor: Visitor,
+    guide: Arc<Guide>,
     /// Reports that a device could not give because it did not take the step; the driver hands them to the core.
     pub(super) refused_steps: Vec<(Product, Report)>,
     waiting: BTreeMap<u64, Reply<Result<Accepted, PublishError>>>,
@@ -35,17 +45,57 @@ pub(super) struct Outlets {
 }
 
 impl Outlets {
-    pub(super) fn new(network: Network, devices: Option<Devices>, fetches: Fetches, events: Arc<EventLog>) -> Self {
+    pub(super) fn new(
+        network: Network,
+        devices: Option<Devices>,
+        fetches: Fetches,
+        events: Arc<EventLog>,
+        clock: Clock,
+        visitor: Visitor,
+        guide: Arc<Guide>,
+    ) -> Self {
         Self {
             network,
             devices,
             fetches,
             events,
+            clock,
             connected: BTreeSet::new(),
+            keepers: BTreeMap::new(),
+            visitor,
+            guide,
             refused_steps: Vec::new(),
             waiting: BTreeMap::new(),
             last_ticket: LOCAL,
         }
+    }
+
+    /// Whom downloads may ask: members that are peers, and those whose outer doors are open to this node.
+    pub(super) fn suppliers(&self) -> BTreeSet<NodeId> {
+        self.connected.iter().chain(self.keepers.keys()).copied().collect()
+    }
+
+    /// A visit brought everything: its keeper may be asked for blobs too. Beyond a few, an arbitrary other is let go.
+    pub(super) fn keep(&mut self, keeper: NodeId, addresses: Vec<String>) {
+        if self.keepers.len() >= KEEPERS && !self.keepers.contains_key(&keeper) {
+            self.keepers.pop_first();
+        }
+        self.keepers.insert(keeper, addresses);
+        self.tell_guide();
+    }
+
+    /// What became of one keeper, or of all.
+    pub(super) fn let_go(&mut self, keeper: Option<NodeId>) {
+        match keeper {
+            Some(keeper) => drop(self.keepers.remove(&keeper)),
+            None => self.keepers.clear(),
+        }
+        self.tell_guide();
+    }
+
+    fn tell_guide(&self) {
+        let only_by_visit = self.keepers.iter().filter(|(keeper, _)| !self.connected.contains(*keeper));
+        self.guide.set_keepers(only_by_visit.map(|(keeper, addresses)| (*keeper, addresses.clone())).collect());
     }
 
     /// A ticket for a local document; its answer goes to `reply`.
@@ -82,7 +132,7 @@ impl Outlets {
 
     fn device(&mut self, product: Product, step: Step) {
         match step {
-            Step::Fetch { artifact, .. } => self.fetches.fetch(product, &artifact, &self.connected),
+            Step::Fetch { artifact, .. } => self.fetches.fetch(product, &artifact, &self.suppliers()),
             Step::CancelFetch { sha256 } => self.fetches.cancel(&product, &sha256),
             step => {
                 let Some(devices) = &self.devices else {
@@ -122,9 +172,15 @@ impl Hands for Outlets {
                     tracing::debug!(%peer, "not hung up on: {busy}");
                 }
             }
-            Effect::FetchRoster { digest, size_bytes } => self.fetches.fetch_roster(digest, size_bytes, &self.connected),
+            Effect::FetchRoster { digest, size_bytes } => self.fetches.fetch_roster(digest, size_bytes, &self.suppliers()),
             Effect::Device { product, step } => self.device(product, step),
-            Effect::Event(event) => self.events.tell(clock::wall(), event.into()),
+            Effect::Visit { peer, addresses, push } => self.visitor.go(peer, addresses, push),
+            Effect::Event(event) => {
+                if let Event::OuterDoor { why: None } = &event {
+                    self.let_go(None);
+                }
+                self.events.tell(self.clock.wall(), event.into());
+            }
         }
     }
 }

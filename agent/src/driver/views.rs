@@ -4,13 +4,12 @@ use groundswell_core::node::view::Explanation;
 use groundswell_core::text::Product;
 
 use super::Driver;
-use crate::clock;
 use crate::handle::{AgentView, DocumentView, FaultView, Request, StatusView};
 
 impl Driver {
     /// Answers one question. Whoever asked and has gone needs no answer.
     pub(super) fn answer(&mut self, request: Request) {
-        let now = clock::now();
+        let now = self.clock.now();
         match request {
             Request::Status(reply) => {
                 let node = self.node.lock().view(now);
@@ -48,7 +47,7 @@ impl Driver {
     }
 
     fn explain(&self, product: Option<Product>) -> Vec<Explanation> {
-        let now = clock::now();
+        let now = self.clock.now();
         let node = self.node.lock();
         let products = match product {
             Some(product) => vec![product],
@@ -70,6 +69,7 @@ impl Driver {
             blobs: self.blobs.borrow().iter().copied().collect(),
             downloads: self.hands.fetches.views(),
             last_dial_failure: self.last_dial_failure.clone(),
+            last_visit_failure: self.last_visit_failure.clone(),
             faults: fault.into_iter().collect(),
             counters: self.hands.network.counters().list().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }

@@ -30,7 +30,7 @@ use self::files::ReleaseFiles;
 use crate::admission::{Door, SharedNode, Shelves};
 use crate::agent::{platform, together};
 use crate::blobs::{self, BlobStore};
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::driver::{Driver, DriverError, Parts, Sources};
 use crate::events::{EventLog, Told};
 use crate::handle::{Handle, PublishError};
@@ -146,7 +146,7 @@ impl Observer {
         let store =
             BlobStore::open(place).map_err(|error| ObserverError::Start { what: "no temporary folder", source: error.into() })?;
         let node = SharedNode::new(node);
-        let door = Arc::new(Door::new(node.clone(), settings.fleet, &settings.secret));
+        let door = Arc::new(Door::new(node.clone(), settings.fleet, &settings.secret, Clock::default(), None));
         let mesh = groundswell_net::Config::default();
         let (network, heard) = Network::start(mesh, settings.secret, Arc::<Door>::clone(&door)).await?;
         let events = Arc::new(EventLog::default());
@@ -161,10 +161,12 @@ impl Observer {
             network: network.clone(),
             devices: None,
             events,
+            clock: Clock::default(),
             lean: true,
             initial,
         };
-        let sources = Sources { network: heard, reports, requests, stop: stopped };
+        let (_no_door, pushed) = mpsc::channel(1);
+        let sources = Sources { network: heard, reports, requests, pushed, stop: stopped };
         let driver =
             Driver::new(parts, sources).map_err(|error| ObserverError::Start { what: "no timer", source: error.into() })?;
         let server = Server::new(files, Arc::new(Shelves(node.clone())));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundswell_agent::agent::{self, AgentError};
+use groundswell_agent::agent::{self, AgentError, Setting};
 use groundswell_agent::api::client::Client;
 use groundswell_agent::config::Config;
 use groundswell_agent::handle::StatusView;
@@ -19,32 +19,36 @@ use tokio::task::JoinHandle;
 
 use crate::fleet::{World, free_port, script};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An agent that runs until it is stopped.
-struct Running {
-    client: Client,
+pub(crate) struct Running {
+    pub(crate) client: Client,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), AgentError>>,
 }
 
-fn start(config: Config) -> Running {
+pub(crate) fn start(config: Config) -> Running {
+    start_in(config, Setting::default())
+}
+
+pub(crate) fn start_in(config: Config, setting: Setting) -> Running {
     let client = Client::new(&config.socket);
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(agent::run(config, async {
+    let task = tokio::spawn(agent::run_in(config, setting, async {
         let _ = stopped.await;
     }));
     Running { client, stop, task }
 }
 
 impl Running {
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         let _ = self.stop.send(());
         self.task.await.unwrap().unwrap();
     }
 
     /// Looks until `done`; there is no event for everything that a test may look at.
-    async fn until(&self, what: &str, done: impl Fn(&StatusView) -> bool) -> StatusView {
+    pub(crate) async fn until(&self, what: &str, done: impl Fn(&StatusView) -> bool) -> StatusView {
         let mut last = None;
         let waited = tokio::time::timeout(PATIENCE, async {
             let mut ticks = tokio::time::interval(Duration::from_millis(50));
@@ -69,7 +73,7 @@ impl Running {
     }
 }
 
-fn named(name: &str, kind: Kind, published: &crate::fleet::Published) -> Named {
+pub(crate) fn named(name: &str, kind: Kind, published: &crate::fleet::Published) -> Named {
     Named { name: name.to_owned(), kind, digest: published.digest, bytes: published.bytes.clone() }
 }
 

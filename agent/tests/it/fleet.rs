@@ -15,6 +15,7 @@ use groundswell_core::documents::release::{Artifact, Release};
 use groundswell_core::documents::rollout::{Halt, Mode, ReleaseRef, Rollout, RosterRef, Scope, State, Wave};
 use groundswell_core::documents::roster::{Listed, PoolPolicy, Roster};
 use groundswell_core::documents::tag::{FleetType, NodeType, ReleaseType, RolloutType, RosterType, Spec1};
+use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Generation, Ppm, Sequence};
 use groundswell_core::text::{ArtifactName, NodeName, Pool, Product, Reason, RolloutId, Version};
 use groundswell_core::time::Timestamp;
@@ -31,7 +32,10 @@ pub(crate) struct Published {
 pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) fleet: Published,
+    body: Fleet,
     root: SecretKey,
+    /// Signs certificates; the root key until it is rotated.
+    enroll: SecretKey,
     certificates: Vec<(Certificate, Published)>,
     now: Timestamp,
 }
@@ -39,6 +43,13 @@ pub(crate) struct World {
 pub(crate) fn product() -> Product {
     Product::new("svc").unwrap()
 }
+
+/// A second product: what a test takes for the agent itself.
+pub(crate) fn agent_product() -> Product {
+    Product::new("agent").unwrap()
+}
+
+const DAY_SECONDS: u64 = 86_400;
 
 fn sign(body: &Body, key: &SecretKey) -> Published {
     let bytes = body.encode();
@@ -49,6 +60,7 @@ fn sign(body: &Body, key: &SecretKey) -> Published {
 impl World {
     pub(crate) fn new() -> Self {
         let root = SecretKey::generate(&[1; 32]).unwrap();
+        let enroll = SecretKey::generate(&[1; 32]).unwrap();
         let now = clock::wall();
         let role = || Role { keys: vec![root.public().clone()], threshold: 1 };
         let fleet = Fleet {
@@ -58,14 +70,57 @@ impl World {
             version: 1,
             previous: None,
             issued_at: now,
-            expires_at: now.plus_seconds(86_400),
-            roles: Roles { root: role(), release: BTreeMap::from([(product(), role())]), rollout: role(), enroll: role() },
+            expires_at: now.plus_seconds(30 * DAY_SECONDS),
+            roles: Roles {
+                root: role(),
+                release: BTreeMap::from([(product(), role()), (agent_product(), role())]),
+                rollout: role(),
+                enroll: role(),
+            },
             limits: Limits { min_soak_seconds: 0, max_first_wave_ppm: Ppm::ALL, max_budget_ppm: Ppm::ALL },
             anchor: None,
             revoked: Vec::new(),
         };
-        let fleet = sign(&Body::Fleet(fleet), &root);
-        Self { folder: tempfile::tempdir().unwrap(), fleet, root, certificates: Vec::new(), now }
+        let (body, fleet) = (fleet.clone(), sign(&Body::Fleet(fleet), &root));
+        Self { folder: tempfile::tempdir().unwrap(), fleet, body, root, enroll, certificates: Vec::new(), now }
+    }
+
+    /// Time passes, and root signs the next fleet document: valid for two years, with another key that signs certificates,
+    /// and `revoked`.
+    pub(crate) fn rotate(&mut self, days: u64, revoked: Vec<NodeId>) -> Published {
+        self.now = self.now.plus_seconds(days * DAY_SECONDS);
+        self.enroll = SecretKey::generate(&[u8::try_from(self.body.version).unwrap() + 50; 32]).unwrap();
+        let previous = Digest::of(&Body::Fleet(self.body.clone()).encode());
+        self.body.fleet = Some(self.fleet.digest);
+        self.body.version += 1;
+        self.body.previous = Some(previous);
+        self.body.issued_at = self.now;
+        self.body.expires_at = self.now.plus_seconds(730 * DAY_SECONDS);
+        self.body.roles.enroll = Role { keys: vec![self.enroll.public().clone()], threshold: 1 };
+        self.body.revoked = revoked;
+        sign(&Body::Fleet(self.body.clone()), &self.root)
+    }
+
+    /// Signs everybody's certificate anew, with the next serial and no end.
+    pub(crate) fn renew(&mut self) -> Vec<Published> {
+        let (now, enroll) = (self.now, &self.enroll);
+        for (certificate, published) in &mut self.certificates {
+            certificate.serial += 1;
+            certificate.issued_at = now;
+            certificate.expires_at = None;
+            *published = sign(&Body::Node(certificate.clone()), enroll);
+        }
+        self.certificates().cloned().collect()
+    }
+
+    /// Gives the newest certificate an end, as if it had been signed with it.
+    pub(crate) fn end_certificate(&mut self, config: &Config, days: u64) -> Published {
+        let (now, enroll) = (self.now, &self.enroll);
+        let (certificate, published) = self.certificates.last_mut().unwrap();
+        certificate.expires_at = Some(now.plus_seconds(days * DAY_SECONDS));
+        *published = sign(&Body::Node(certificate.clone()), enroll);
+        std::fs::write(config.certificate_file.as_ref().unwrap(), &published.bytes).unwrap();
+        published.clone()
     }
 
     /// Signs a certificate; without a pool: an observer's.
@@ -84,7 +139,7 @@ impl World {
             labels: BTreeMap::new(),
             retired: false,
         };
-        let published = sign(&Body::Node(certificate.clone()), &self.root);
+        let published = sign(&Body::Node(certificate.clone()), &self.enroll);
         self.certificates.push((certificate, published.clone()));
         published
     }
@@ -127,14 +182,19 @@ impl World {
 
     /// A release of one script.
     pub(crate) fn release(&self, version: &str, sequence: u64, content: &[u8]) -> (Published, Release) {
+        self.release_of(product(), version, sequence, content)
+    }
+
+    /// A release of one script, of any product of the fleet.
+    pub(crate) fn release_of(&self, product: Product, version: &str, sequence: u64, content: &[u8]) -> (Published, Release) {
         let release = Release {
             kind: ReleaseType,
             spec: Spec1,
-            product: product(),
+            product,
             version: Version::new(version).unwrap(),
             sequence: Sequence::new(sequence).unwrap(),
             issued_at: self.now,
-            expires_at: self.now.plus_seconds(86_400),
+            expires_at: self.now.plus_seconds(30 * DAY_SECONDS),
             keys: vec![self.root.listed()],
             artifacts: vec![Artifact {
                 name: ArtifactName::new("svc").unwrap(),
@@ -168,7 +228,7 @@ impl World {
             urgent: false,
             from: None,
             release: ReleaseRef {
-                product: product(),
+                product: of.product.clone(),
                 version: of.version.clone(),
                 sequence: of.sequence,
                 digest: release.digest,
@@ -190,7 +250,7 @@ impl World {
             promotion: None,
             forgiven: Vec::new(),
             issued_at: self.now,
-            expires_at: self.now.plus_seconds(86_400),
+            expires_at: self.now.plus_seconds(30 * DAY_SECONDS),
             keys: vec![self.root.listed()],
         };
         sign(&Body::Rollout(rollout), &self.root)
@@ -198,6 +258,11 @@ impl World {
 
     /// A folder with key, certificate, fleet document and configuration of a new node; it supervises `svc`.
     pub(crate) fn machine(&mut self, name: &str, port: u16, bootstrap: &[u16]) -> Config {
+        self.machine_with(name, port, bootstrap, &[product()])
+    }
+
+    /// The same with these products, each a child of the agent.
+    pub(crate) fn machine_with(&mut self, name: &str, port: u16, bootstrap: &[u16], products: &[Product]) -> Config {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         let secret = identity::generate().unwrap();
@@ -217,13 +282,19 @@ impl World {
             bootstrap = [{}]
             [limits]
             keep-free = "1MiB"
-            [product.svc]
-            activator = {{ type = "supervise", run = ["{{binary}}"], stop-timeout = "1s" }}
-            health = {{ type = "process", interval = "200ms", timeout = "1s" }}
             "#,
             self.fleet.digest,
             peers.join(", "),
         );
+        let text = products.iter().fold(text, |text, product| {
+            format!(
+                r#"{text}
+                [product.{product}]
+                activator = {{ type = "supervise", run = ["{{binary}}"], stop-timeout = "1s" }}
+                health = {{ type = "process", interval = "200ms", timeout = "1s" }}
+                "#
+            )
+        });
         Config::parse(&folder.join("agent.toml"), &text).unwrap()
     }
 

@@ -19,6 +19,8 @@ mod helper_remote;
 mod hooks;
 mod identity;
 mod local_api;
+mod outer_door;
+mod outer_upgrade;
 mod own_upgrade;
 mod reboot;
 mod store;

@@ -96,6 +96,13 @@ pub const SYNC_RANGES: usize = 65_536;
 pub const REMEMBERED_PEERS: usize = 1_024;
 /// Links that a node chooses by itself, at random among the members that it knows (design, section 5).
 pub const OWN_LINKS: usize = 3;
+/// A node goes to outer doors after it had fewer members as peers than it needs for so long, in milliseconds: a day, so that
+/// no outage of a network or a site makes it (design, section 10).
+pub const OUTER_AFTER_MS: u64 = 86_400_000;
+/// As many members with a protocol in common are enough to live in the mesh: what a node keeps as its own links.
+pub const OUTER_MEMBERS: usize = OWN_LINKS;
+/// A visit at an outer door that has not ended by then never will, in milliseconds: more than the keeper allows.
+pub const VISIT_LONGEST_MS: u64 = 20 * 60 * 1_000;
 /// Most certificates kept: the two newest of each node, those that rosters name, and proof of conflicts.
 pub const CERTIFICATES: usize = 3 * NODES;
 /// Largest frame between neighbours, in bytes.

@@ -165,11 +165,7 @@ impl Network {
     ///
     /// # Errors
     /// When nobody can be reached there, or has no outer door.
-    pub async fn visit(
-        &self,
-        peer: Option<NodeId>,
-        addresses: Vec<String>,
-    ) -> Result<(NodeId, Box<dyn Duplex>), VisitFailed> {
+    pub async fn visit(&self, peer: Option<NodeId>, addresses: Vec<String>) -> Result<(NodeId, Box<dyn Duplex>), VisitFailed> {
         let (knock, answer) = oneshot::channel();
         let gone = |reason: &str| VisitFailed::Unreachable(reason.to_owned());
         self.command(Command::Visit(peer, addresses, knock)).map_err(|busy| gone(&busy.to_string()))?;

@@ -66,6 +66,8 @@ impl World {
                 self.send(index, other, Input::Frame { peer: me, bytes });
             }
             Effect::Dial { peer, addresses } => self.dial(index, peer, &addresses),
+            // The virtual world has no outer doors: nobody is there, and the node gives such a visit up by itself.
+            Effect::Visit { .. } => {}
             Effect::Hangup { peer, .. } => {
                 if let Some(other) = self.linked_to(index, &peer) {
                     self.unlink(index, other);

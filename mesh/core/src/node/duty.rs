@@ -46,7 +46,8 @@ impl Node {
     pub(super) fn do_duty(&mut self, now: Now) -> bool {
         let up_ms = self.presence.up_ms();
         let due = self.duty.look_again_at_up_ms.is_some_and(|at| at <= up_ms);
-        if !self.may_publish() || !(self.duty.stale || due) {
+        // What a warden promises or declares through an outer door nobody would hear.
+        if !self.may_publish() || self.lives_outside() || !(self.duty.stale || due) {
             return false;
         }
         self.duty.stale = false;

@@ -11,6 +11,7 @@ use crate::documents::Kind;
 use crate::documents::rejection::Rejection;
 use crate::documents::release::Artifact;
 use crate::node::hold::Hold;
+use crate::node::visiting::Why;
 use crate::node_id::NodeId;
 use crate::record::status::{Outcome, Phase};
 use crate::record::{ClaimName, Stamp};
@@ -51,6 +52,16 @@ pub enum Effect {
         peer: Option<NodeId>,
         /// Where, most likely first.
         addresses: Vec<String>,
+    },
+    /// Visit an outer door: bring what it has as `Input::Document`, `Input::Roster` and `Input::Shown`, hand over `push`
+    /// where this node is a member, and say how it ended by `Input::Visited`. One at a time.
+    Visit {
+        /// Whose; `None` for whoever is at the address.
+        peer: Option<NodeId>,
+        /// Where, most likely first.
+        addresses: Vec<String>,
+        /// This node's own status record.
+        push: Option<Vec<u8>>,
     },
     /// Close all connections to a peer.
     Hangup {
@@ -270,6 +281,11 @@ pub enum Event {
     StatusTooLarge {
         /// How large it would be, signed.
         size_bytes: usize,
+    },
+    /// This node begins to live through outer doors, or lives in the mesh again.
+    OuterDoor {
+        /// Why it begins; `None` when it ends.
+        why: Option<Why>,
     },
     /// A member came or went.
     Peer {

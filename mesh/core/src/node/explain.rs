@@ -56,6 +56,9 @@ impl Node {
 
     fn facts(&self, now: Now, life: &Life) -> Vec<String> {
         let mut facts = Vec::new();
+        if let Some(why) = self.outer_door() {
+            facts.push(format!("{why}"));
+        }
         if let Some(skip) = &life.now.skip {
             facts.push(format!("{skip}"));
         }
@@ -127,6 +130,7 @@ fn ways_out(life: &Life) -> Vec<String> {
     };
     match hold {
         Hold::TooFewSoaked { .. } => return alloc::vec!["roll forward, or sign a generation that asks for less".to_string()],
+        Hold::OuterDoor => return alloc::vec!["upgrade the agent: roll a newer release of it out to this node".to_string()],
         Hold::NoWave => return alloc::vec!["publish a rollout with a wave that takes this node in".to_string()],
         _ => {}
     }

@@ -144,6 +144,8 @@ pub enum Hold {
     Unsupported(&'static str),
     /// The product is the agent itself, and no supervisor runs it.
     NoSupervisor,
+    /// This node lives through outer doors, where only the agent upgrades itself.
+    OuterDoor,
     /// What this node would have to say of its upgrade does not fit its record, and what it cannot say it does not do.
     StatusTooLarge {
         /// How large the record would be, in bytes.
@@ -172,7 +174,8 @@ impl Hold {
             Self::Local(notice) => notice.code,
             Self::Fetching => HoldCode::Fetching,
             Self::NoSource => HoldCode::NoSource,
-            Self::Syncing { .. } => HoldCode::Syncing,
+            // Not a code of its own: records are read by builds that would not know it.
+            Self::Syncing { .. } | Self::OuterDoor => HoldCode::Syncing,
             Self::Amnesia { .. } => HoldCode::Amnesia,
             Self::RosterChange(_) => HoldCode::RosterChange,
             Self::SlotsTaken { .. } => HoldCode::SlotsTaken,
@@ -277,6 +280,9 @@ impl fmt::Display for Hold {
             }
             Self::NoSupervisor => write!(f, "this agent is not run by `swell supervise`, which alone can replace it"),
             Self::Unsupported(what) => write!(f, "this version does not know {what}"),
+            Self::OuterDoor => {
+                write!(f, "this node reaches members only through their outer doors, where it upgrades nothing but its own agent")
+            }
             Self::StatusTooLarge { size_bytes } => {
                 write!(
                     f,

@@ -57,6 +57,27 @@ pub enum Input {
         /// Its bytes, at most [`crate::limits::FRAME_BYTES`].
         bytes: Vec<u8>,
     },
+    /// Records that the keeper of an outer door showed on a visit: each alone, or the two of a proof.
+    Shown {
+        /// Who showed them; its identity the handshake proved, nothing more.
+        keeper: NodeId,
+        /// Their bytes.
+        records: Vec<Vec<Vec<u8>>>,
+    },
+    /// How a visit ended: the answer to [`super::effect::Effect::Visit`], after all that it brought.
+    Visited {
+        /// At whose door, if anybody was reached.
+        keeper: Option<NodeId>,
+        /// How.
+        end: VisitEnd,
+    },
+    /// A status record that a member handed over at the outer door, because it is too old for the mesh's protocol.
+    Pushed {
+        /// Who brought it: its writer, or it has no effect (S7).
+        peer: NodeId,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
     /// This node's own dialable addresses changed.
     Addresses(Vec<String>),
     /// A fact from the device about one product.
@@ -71,6 +92,17 @@ pub enum Input {
     /// The process is about to end in order: what this node said last goes out now, or a slot that it has just given
     /// back would look taken until it returns.
     Stopping,
+}
+
+/// How a visit at an outer door ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VisitEnd {
+    /// Everything that the keeper has for this node is here: documents, and records of both kinds.
+    Complete,
+    /// Only what a stranger gets, or not all.
+    Partial,
+    /// Nobody was there, or nothing was given.
+    Failed,
 }
 
 /// Where bytes came from.

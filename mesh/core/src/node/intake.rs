@@ -134,8 +134,18 @@ impl Node {
         self.tell(Event::FrameRejected { peer, reason: Reason::lossy(why) });
     }
 
+    /// A status record from its own writer, who is a member and speaks no protocol of the mesh. Anything else that is
+    /// handed over at the outer door has no effect (S7).
+    pub(super) fn take_pushed(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
+        let own = SignedRecord::peek(bytes).is_ok_and(|(key, _)| key == RecordKey { node: peer, kind: RecordKind::Status });
+        if !own || peer == self.me || self.shelf.member(&peer, now.wall).is_err() {
+            return self.refuse_frame(peer, "only a member may hand over a record at the outer door, and only its own status");
+        }
+        self.take_record(now, peer, bytes);
+    }
+
     /// A record from a neighbour, perhaps not its writer.
-    fn take_record(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
+    pub(super) fn take_record(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
         let record = match SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref()) {
             Ok(record) => record,
             Err(error) => return self.refuse_frame(peer, &format!("{error}")),
@@ -160,7 +170,7 @@ impl Node {
     }
 
     /// Two records under one stamp.
-    fn take_proof(&mut self, now: Now, peer: NodeId, one: &[u8], other: &[u8]) {
+    pub(super) fn take_proof(&mut self, now: Now, peer: NodeId, one: &[u8], other: &[u8]) {
         let verify = |bytes: &[u8]| SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref());
         let (Ok(one), Ok(other)) = (verify(one), verify(other)) else {
             return self.refuse_frame(peer, "a proof with a record that does not verify");

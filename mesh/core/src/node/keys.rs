@@ -39,6 +39,8 @@ pub(super) enum StoreKey {
     Remembered,
     /// Since when, in this node's up time, it knows that listed nodes are gone for good.
     Departed,
+    /// For how long this node has had too few members as peers, in milliseconds.
+    Lacking,
 }
 
 const VERSION: u8 = 1;

@@ -80,7 +80,7 @@ impl Node {
             skip: release.and_then(|release| self.skip(rollout, release, life)),
             aborted: (state == State::Aborted).then_some(rollout.rollback),
             retry,
-            prefetch: rollout.prefetch && state == State::Running,
+            prefetch: rollout.prefetch && state == State::Running && !self.must_wait_outside(&rollout.release.product),
             gate: self.gate(now, in_force, following, life, wave, conflict),
             unsupported: self.unsupported(rollout),
             soak_ms: described.map_or(0, |wave| wave.soak_seconds.saturating_mul(1_000)),
@@ -118,6 +118,9 @@ impl Node {
             return Err(Hold::Convicted);
         }
         documents_allow(&self.shelf, in_force, life.kept.running.as_ref(), conflict, now.wall)?;
+        if self.must_wait_outside(&in_force.rollout.release.product) {
+            return Err(Hold::OuterDoor);
+        }
         let (Some(progress), Some(wave)) = (&following.progress, wave) else { return Err(Hold::RosterMissing) };
         if let Some(hold) = self.beyond_limits(progress) {
             return Err(hold);

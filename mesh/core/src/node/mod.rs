@@ -26,9 +26,11 @@ mod open;
 mod publish;
 mod settle;
 mod show;
+mod showing;
 mod sight;
 mod turn;
 pub mod view;
+pub mod visiting;
 pub mod warrant;
 
 use alloc::boxed::Box;
@@ -46,6 +48,7 @@ use self::life::Life;
 pub use self::open::OpenError;
 use self::publish::Own;
 use self::turn::Pacing;
+use self::visiting::Visiting;
 use crate::crypto::Crypto;
 use crate::digest::Digest;
 use crate::lease::budget::PoolMap;
@@ -109,6 +112,7 @@ pub struct Node {
     lives: BTreeMap<Product, Life>,
     duty: Duty,
     pacing: Pacing,
+    visiting: Visiting,
     /// Rosters that are here with every certificate that they name, as leases read them.
     maps: BTreeMap<Digest, PoolMap>,
     following: BTreeMap<RolloutId, Following>,
@@ -143,6 +147,9 @@ impl Node {
             Input::PeerDown { peer } => self.peer_down(now, peer),
             Input::DialFailed { peer, addresses } => self.neighbours.dial_failed(now.boot, peer, &addresses),
             Input::Frame { peer, bytes } => self.take_frame(now, peer, &bytes),
+            Input::Shown { keeper, records } => self.take_shown(now, keeper, &records),
+            Input::Visited { keeper, end } => self.visit_ended(now, keeper, &end),
+            Input::Pushed { peer, bytes } => self.take_pushed(now, peer, &bytes),
             Input::Addresses(addresses) => self.addresses = addresses.into_iter().take(crate::limits::ADDRESSES).collect(),
             Input::Device { product, report } => self.take_report(now, &product, report),
             Input::Serves(serves) => self.serves = serves,

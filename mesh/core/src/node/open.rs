@@ -13,6 +13,7 @@ use super::keys::{StoreKey, decode};
 use super::life::{Kept, Life};
 use super::publish::Own;
 use super::turn::Pacing;
+use super::visiting::Visiting;
 use super::{Node, NodeConfig};
 use crate::crypto::Crypto;
 use crate::lease::presence::{Part, Presence};
@@ -57,6 +58,7 @@ struct Stored {
     floor_time: Timestamp,
     remembered: Vec<(crate::node_id::NodeId, String)>,
     departed: BTreeMap<crate::node_id::NodeId, u64>,
+    lacking_ms: u64,
 }
 
 impl Node {
@@ -137,6 +139,7 @@ impl Node {
             lives,
             duty: stored.duty.unwrap_or_default(),
             pacing: Pacing::default(),
+            visiting: Visiting::default(),
             maps: BTreeMap::new(),
             following: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -152,6 +155,7 @@ impl Node {
             effects: Vec::new(),
             wakeup: None,
         };
+        node.restore_lack(stored.lacking_ms);
         // Kept and not said when the last run ended: others wait for it, above all for a declaration (rule 8).
         let said = node.ledger.grants(&me).cloned().unwrap_or_default();
         node.duty.word_owed = said != node.duty.warden.record();
@@ -192,6 +196,8 @@ impl Stored {
                 Some(StoreKey::Remembered) => stored.remembered = decode(&value).unwrap_or_default(),
                 // Not readable: known from now on, so they count as gone later than they might.
                 Some(StoreKey::Departed) => stored.departed = decode(&value).unwrap_or_default(),
+                // Not readable: counted anew, so it goes to outer doors later than it might.
+                Some(StoreKey::Lacking) => stored.lacking_ms = decode(&value).unwrap_or_default(),
                 None => {}
             }
         }

@@ -130,6 +130,7 @@ impl Node {
         self.sign_and_send(now, stamp, RecordBody::Status(status));
         self.own.published_ms = now.boot.0;
         self.own.owed = false;
+        self.visit_soon(now.boot);
         true
     }
 

@@ -48,6 +48,7 @@ impl Node {
         }
         self.save(now);
         self.reach_out(now);
+        self.visit(now);
         self.wakeup = if unsettled { Some(now.boot) } else { self.earliest(now) };
     }
 
@@ -206,6 +207,7 @@ impl Node {
             self.spread.next_wakeup(),
             self.neighbours.next_wakeup(),
             self.pacing.wake_at,
+            self.next_visit(),
             Some(now.boot.after_ms(self.presence.save_due_in_ms().max(1_000))),
         ];
         if !self.unsaved.is_empty() {

@@ -48,6 +48,7 @@ impl Node {
             floor_time: self.shelf.floor_time(),
             peers: count(self.connected.len()),
             members: count(self.ledger.statuses().count()),
+            outer_door: self.outer_door().map(ToString::to_string),
             products: self.lives.iter().map(|(product, life)| self.product_view(product, life)).collect(),
         }
     }

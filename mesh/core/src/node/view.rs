@@ -39,6 +39,9 @@ pub struct NodeView {
     pub peers: u32,
     /// Members whose status is known here, this node included.
     pub members: u32,
+    /// Why this node lives through other nodes' outer doors, in words; null while it lives in the mesh.
+    #[serde(default)]
+    pub outer_door: Option<String>,
     /// One entry per product.
     pub products: Vec<ProductView>,
 }

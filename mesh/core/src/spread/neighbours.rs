@@ -207,6 +207,24 @@ impl Neighbours {
         dials
     }
 
+    /// Everybody who might be reached: the members with an address, then the given addresses.
+    #[must_use]
+    pub fn known<'a>(&self, members: impl IntoIterator<Item = Member<'a>>) -> Vec<Dial> {
+        let mut remembered: Vec<Member<'_>> = members.into_iter().collect();
+        let heard: BTreeSet<NodeId> = remembered.iter().map(|member| member.node).collect();
+        let unheard = self.remembered.keys().filter(|node| !heard.contains(node));
+        remembered.extend(unheard.map(|node| Member { node: *node, addresses: &[] }));
+        let members = self.reachable(remembered).into_iter().map(|(peer, addresses)| Dial { peer: Some(peer), addresses });
+        let given = self.bootstrap.union(&self.meet).map(|address| Dial { peer: None, addresses: alloc::vec![address.clone()] });
+        members.chain(given).collect()
+    }
+
+    /// Whether any address was given to this node.
+    #[must_use]
+    pub fn has_addresses(&self) -> bool {
+        !self.bootstrap.is_empty() || !self.meet.is_empty()
+    }
+
     /// Peers whose links gave way to others: hang up on them.
     pub fn take_left(&mut self) -> Vec<NodeId> {
         core::mem::take(&mut self.left)

@@ -7,6 +7,7 @@ mod documents_rules;
 mod fixture;
 mod install_supervision;
 mod lease;
+mod outer;
 mod record_ledger;
 mod record_wire;
 mod rollout;

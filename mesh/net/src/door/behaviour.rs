@@ -66,13 +66,7 @@ enum Unfit {
 
 impl<B: NetworkBehaviour> Door<B> {
     pub(crate) fn new(inner: B, keeper: Keeper) -> Self {
-        Self {
-            inner,
-            keeper: Arc::new(keeper),
-            connections: HashMap::new(),
-            knocks: HashMap::new(),
-            events: VecDeque::new(),
-        }
+        Self { inner, keeper: Arc::new(keeper), connections: HashMap::new(), knocks: HashMap::new(), events: VecDeque::new() }
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut B {
@@ -92,12 +86,7 @@ impl<B: NetworkBehaviour> Door<B> {
         }
     }
 
-    fn handler(
-        &self,
-        peer: PeerId,
-        dialler: bool,
-        knock: Option<Knock>,
-    ) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
+    fn handler(&self, peer: PeerId, dialler: bool, knock: Option<Knock>) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
         let node = node_id(peer).ok_or_else(|| ConnectionDenied::new(Unfit::Key))?;
         Ok(DoorHandler::new(node, dialler, Arc::clone(&self.keeper), knock))
     }
@@ -167,7 +156,9 @@ impl<B: NetworkBehaviour> Door<B> {
     }
 
     fn refuse(&mut self, id: ConnectionId, reason: String) {
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state != State::Outer) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state != State::Outer) else {
+            return;
+        };
         // What the inner behaviours already know, they must hear the end of.
         if connection.state == State::Waiting {
             connection.state = State::Refused;

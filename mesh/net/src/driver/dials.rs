@@ -126,9 +126,7 @@ pub(super) fn visit(swarm: &mut Swarm<Mesh>, peer: Option<NodeId>, addresses: &[
         None => read.into_iter().take(1).map(|(_, address)| address).collect(),
     };
     let options = match whom.and_then(|whom| PeerId::from_bytes(&whom.to_peer_id_bytes()).ok()) {
-        Some(whom) => {
-            DialOpts::peer_id(whom).condition(PeerCondition::Always).addresses(at).allocate_new_port().build()
-        }
+        Some(whom) => DialOpts::peer_id(whom).condition(PeerCondition::Always).addresses(at).allocate_new_port().build(),
         None => match at.into_iter().next() {
             Some(address) => DialOpts::unknown_peer_id().address(address).allocate_new_port().build(),
             None => return drop(knock.send(Err(VisitFailed::Unreachable("no address can be read".into())))),

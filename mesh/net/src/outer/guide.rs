@@ -85,7 +85,8 @@ async fn bridge(mut visit: Visit, mut pipe: impl Duplex) -> Result<(), VisitFail
 }
 
 async fn ask(visit: &mut Visit, sizes: &mut BTreeMap<Digest, u64>, request: Request) -> Result<Answer, VisitFailed> {
-    let (Request::Describe { blob } | Request::HashList { blob } | Request::Have { blob } | Request::Piece { blob, .. }) = request
+    let (Request::Describe { blob } | Request::HashList { blob } | Request::Have { blob } | Request::Piece { blob, .. }) =
+        request
     else {
         let Request::Document { digest, most_bytes } = request else { return Ok(Answer::Refused(Refusal::NotHere)) };
         let most = usize::try_from(most_bytes).unwrap_or(usize::MAX).min(limits::PUBLISHED_ROSTER_BYTES);

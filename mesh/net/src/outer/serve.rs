@@ -167,7 +167,8 @@ impl Visitor {
 
     async fn requests(&self, stream: &mut impl Duplex) -> Result<(), VisitError> {
         loop {
-            let frame = timeout(IDLE, wire::read_frame(stream, REQUEST_BYTES)).await.map_err(|_| VisitError::Slow("asked nothing"))?;
+            let frame =
+                timeout(IDLE, wire::read_frame(stream, REQUEST_BYTES)).await.map_err(|_| VisitError::Slow("asked nothing"))?;
             let Some(frame) = frame? else { return Ok(()) };
             let ask = Ask::decode(&frame)?;
             if matches!(ask, Ask::Hello { .. }) {

@@ -220,7 +220,9 @@ impl Visit {
         let mut whole: Vec<u8> = Vec::new();
         loop {
             let offset = u64::try_from(whole.len()).unwrap_or(u64::MAX);
-            let Answer::Chunk { total, bytes } = self.ask(ask(offset)).await? else { return Err(VisitFailed::Breach("no chunk")) };
+            let Answer::Chunk { total, bytes } = self.ask(ask(offset)).await? else {
+                return Err(VisitFailed::Breach("no chunk"));
+            };
             let total = usize::try_from(total).unwrap_or(usize::MAX);
             if total > most || whole.len() + bytes.len() > total || (bytes.is_empty() && whole.len() < total) {
                 return Err(VisitFailed::Breach("a size that is not what was asked for"));

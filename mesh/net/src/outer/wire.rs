@@ -296,11 +296,14 @@ impl Answer {
                 };
                 [&[0, code], u32::to_be_bytes(wait).as_slice()].concat()
             }
-            Self::Welcome(standing) => vec![1, match standing {
-                Standing::Stranger => 0,
-                Standing::Former => 1,
-                Standing::Member => 2,
-            }],
+            Self::Welcome(standing) => vec![
+                1,
+                match standing {
+                    Standing::Stranger => 0,
+                    Standing::Former => 1,
+                    Standing::Member => 2,
+                },
+            ],
             Self::List(list) => {
                 let mut bytes = vec![2];
                 for Listed { kind, digest, published } in list {

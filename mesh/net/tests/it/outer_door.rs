@@ -8,7 +8,9 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::RecordKind;
-use groundswell_net::outer::limits::{CHUNK_BYTES, GUESTS, IDLE, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER};
+use groundswell_net::outer::limits::{
+    CHUNK_BYTES, GUESTS, IDLE, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+};
 use groundswell_net::outer::serve::{OuterDoor, VisitError};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{self, Answer, Ask, Refused, Standing};

@@ -47,7 +47,13 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("answer list, empty", Answer::List(Vec::new())),
         ("answer chunk", Answer::Chunk { total: 70_000, bytes: vec![0xab, 0xcd] }),
         ("answer chunk at the end", Answer::Chunk { total: 70_000, bytes: Vec::new() }),
-        ("answer stamps", Answer::Stamps(vec![(NodeId([0x0e; 32]), Stamp { incarnation: 2, counter: 258 }), (NodeId([0x0f; 32]), Stamp::PROOF)])),
+        (
+            "answer stamps",
+            Answer::Stamps(vec![
+                (NodeId([0x0e; 32]), Stamp { incarnation: 2, counter: 258 }),
+                (NodeId([0x0f; 32]), Stamp::PROOF),
+            ]),
+        ),
         ("answer record", Answer::Records(vec![vec![1, 2, 3]])),
         ("answer proof", Answer::Records(vec![vec![1], vec![2, 2]])),
         ("answer taken", Answer::Taken),

@@ -40,6 +40,12 @@ fn text(status: &StatusView) -> String {
     let _ = writeln!(text, "fleet   {} {version}{until}", node.fleet);
     let roster = node.roster_version.map_or_else(|| "no roster".to_owned(), |version| format!("roster {version}"));
     let _ = writeln!(text, "mesh    {} connected, {} heard of, {roster}", node.peers, node.members);
+    if let Some(why) = &node.outer_door {
+        let _ = writeln!(text, "DOOR    {why}");
+        if let Some(last) = &agent.last_visit_failure {
+            let _ = writeln!(text, "        the last visit did not bring everything: {last}");
+        }
+    }
     let _ = writeln!(text, "agent   {} since {}", agent.version, agent.started_at);
     for download in &agent.downloads {
         let (held, pieces, peers) = (download.held, download.pieces, download.peers);

@@ -5,11 +5,19 @@
 use alloc::vec::Vec;
 
 use super::{Placed, Shelf, add_rival};
+use crate::crypto::Crypto;
 use crate::digest::Digest;
 use crate::documents::Body;
+use crate::documents::envelope::Envelope;
 use crate::documents::fleet::Fleet;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::documents::rollout::Rollout;
+use crate::trust::threshold::count_distinct;
+use crate::trust::verify;
+
+/// Fleet versions under which an old certificate is tried: more than a fleet signs in a decade, and what a stranger's
+/// certificate may cost at most.
+const VERSIONS_TRIED: usize = 64;
 
 impl Shelf {
     /// The fleet document that verifies: the newest version; of two rivals the one that was here first.
@@ -28,6 +36,40 @@ impl Shelf {
     #[must_use]
     pub fn fleet_conflicted(&self) -> bool {
         self.fleets.last_key_value().is_some_and(|(_, rivals)| rivals.len() > 1)
+    }
+
+    /// Body digests of the fleet documents above version `after`, lowest first; the bodies of one version side by side, the
+    /// one that this node goes by first: whoever walks the chain takes the first and meets the other as a conflict.
+    pub fn fleets_after(&self, after: u64) -> impl Iterator<Item = Digest> + '_ {
+        let newer = self.fleets.range(after.saturating_add(1)..);
+        newer.flat_map(|(_, rivals)| {
+            let goes_by = self.fleet;
+            let first = rivals.iter().filter(move |digest| goes_by == Some(**digest));
+            first.chain(rivals.iter().filter(move |digest| goes_by != Some(**digest))).copied()
+        })
+    }
+
+    /// Step 6 under any version of the chain, the newest first: for what may have been signed by keys that were removed.
+    pub(super) fn signed_under_some_version(
+        &self,
+        body: &Body,
+        envelope: &Envelope,
+        crypto: &dyn Crypto,
+    ) -> Result<(), Rejection> {
+        let mut refused = Rejection::new(Reason::Fleet, "fleet", "no fleet document is known here yet: bring it first");
+        let versions = self.fleets.values().rev().flatten().filter_map(|digest| self.fleet_by_digest(digest));
+        for fleet in versions.take(VERSIONS_TRIED) {
+            let (role, name) = verify::role_of(body, fleet)?;
+            match count_distinct(&envelope.body, &envelope.signatures, &role.keys, crypto).require(
+                &role.keys,
+                role.threshold,
+                name,
+            ) {
+                Ok(()) => return Ok(()),
+                Err(rejection) => refused = rejection,
+            }
+        }
+        Err(refused)
     }
 
     pub(super) fn fleet_by_digest(&self, digest: &Digest) -> Option<&Fleet> {
@@ -91,7 +133,7 @@ impl Shelf {
     /// Whether the fleet document in force still vouches for a held document.
     pub(super) fn still_stands(&self, digest: &Digest) -> bool {
         let (Some(held), Some(fleet)) = (self.held.get(digest), self.fleet()) else { return false };
-        let Ok((role, name)) = super::verify::role_of(&held.body, fleet) else { return false };
+        let Ok((role, name)) = verify::role_of(&held.body, fleet) else { return false };
         let by_role = held.signers.require(&role.keys, role.threshold, name).is_ok();
         let one_of_role = || role.keys.iter().any(|key| held.signers.contains(&key.pin()));
         match &held.body {
