@@ -32,6 +32,15 @@ mod tests {
         assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
     }
 
+    /// Found once: the agent was killed after a version was handed over and before the journal said that the machine
+    /// restarts; the power failed while that was taken back; and the way back knew nothing of the restart in between.
+    #[test]
+    fn s6_a_second_crash_inside_what_puts_the_first_right_ends_as_well_where_versions_restart_the_machine() {
+        let report = matrix_of(&[(false, true)], Depth::Twice, Syncs::Honest);
+        assert!(report.cells > 5_000, "{report:#?}");
+        assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
+    }
+
     /// A matrix that finds nothing must be one that would.
     #[test]
     fn an_install_that_forgot_to_sync_its_files_or_its_folders_is_found_out() {

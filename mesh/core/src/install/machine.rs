@@ -239,6 +239,7 @@ pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
         Mark::Stage | Mark::Switch | Mark::Confirm | Mark::Closed => Way::Keep,
         Mark::Reboot { boot, .. } if *boot != found.boot => Way::Restart,
         Mark::Watch { .. } if manner.restarts_machine => Way::Restart,
+        Mark::Activate { .. } | Mark::Reboot { .. } if manner.restarts_machine => Way::Next { boot: found.boot.clone() },
         Mark::Activate { .. } | Mark::Reboot { .. } | Mark::Watch { .. } => Way::Start,
         Mark::Revert { way, .. } => way.clone(),
     }
@@ -247,6 +248,10 @@ pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
 /// The way back: also what recovery does when it finds [`Mark::Revert`].
 pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) -> Vec<Operation> {
     let revert = |way| note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way });
+    let way = match way {
+        Way::Next { boot } if *boot != found.boot => &Way::Restart,
+        way => way,
+    };
     let old = found.confirmed.as_ref().filter(|confirmed| Some(confirmed.slot) == transaction.from);
     let left = (transaction.to, transaction.contents.clone());
     // What runs after a restart: the old version, or without one whatever was there before the first install.

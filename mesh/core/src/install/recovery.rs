@@ -49,7 +49,8 @@ pub fn recover(found: &Found, manner: Manner) -> Recovery {
 pub fn give_up(found: &Found, reason: &Reason, manner: Manner, failed: &Operation) -> Recovery {
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
     // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
-    let way = if matches!(failed, Operation::Booted(..)) { Way::Start } else { way(found, mark, manner) };
+    let runs_old = matches!(failed, Operation::Booted(..));
+    let way = if runs_old { Way::Next { boot: found.boot.clone() } } else { way(found, mark, manner) };
     reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: true }, &way)
 }
 
@@ -59,7 +60,10 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
     let trial = |operations| Recovery { operations, ending: Ending::Trial(contents.release) };
     let give_back = |reason: &str, at_fault| {
         let cause = Cause { reason: Reason::lossy(reason), at_fault };
-        reverted(found, transaction, &cause, &way(found, mark, manner))
+        // Nothing tells whether the machine was restarted since the version was handed over: one restart too many is the price.
+        let unknown = manner.restarts_machine && matches!(mark, Mark::Activate { .. });
+        let way = if unknown { Way::Restart } else { way(found, mark, manner) };
+        reverted(found, transaction, &cause, &way)
     };
     let moved_back = found.current != Some(to);
     match mark {

@@ -151,6 +151,12 @@ pub enum Way {
     Keep,
     /// The old version must be started again.
     Start,
+    /// The machine still runs it in this run and would come up with the new one: it must be made the next one again.
+    /// If the machine was restarted before that was done, it runs the new one, and has to be restarted once more.
+    Next {
+        /// The run of the machine in which that was decided.
+        boot: Boot,
+    },
     /// It must be started again, and runs after the machine has been restarted.
     Restart,
     /// That was done, and the machine is to be restarted.
