@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use super::scenarios::{read, scenarios};
 
 /// Evidence and halts, leases, time, and the mesh: cases of the field that fleets show.
-const FIELD: &[&str] =
-    &["G1", "G2", "G3", "G4", "G5", "G6", "G7", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "T4", "M3", "M4", "M6"];
+const FIELD: &[&str] = &[
+    "G1", "G2", "G3", "G4", "G5", "G6", "G7", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "T4", "T5", "M3", "M4", "M6", "I1",
+    "I2", "I3", "I4", "I5", "I6", "I7", "B2", "K6",
+];
 /// Cases of the design are D1 to this.
 const LAST_OF_THE_DESIGN: u32 = 46;
 

@@ -390,3 +390,16 @@ fn an_agent_without_a_supervisor_is_never_replaced_and_says_so() {
     assert_eq!(advance(&mut life, SECOND, &ordered), []);
     assert_eq!(life.now.hold, Some(Hold::NoSupervisor));
 }
+
+#[test]
+fn t5_a_release_that_waits_staged_gives_way_to_the_one_that_supersedes_it() {
+    let waiting = |rollout, release| Mission { gate: Err(Hold::Paused("until Monday".into())), ..mission(rollout, release) };
+    let mut life = on_version_one();
+    life.report(now(1), Report::Staged { release: digest(2) });
+    assert_eq!(steps(&advance(&mut life, 2, &waiting("r", 2))), []);
+    let asked = steps(&advance(&mut life, 3, &waiting("later", 3)));
+    assert!(matches!(&asked[..], [Step::Fetch { release, .. }] if *release == digest(3)), "{asked:?}");
+    life.report(now(4), Report::Staged { release: digest(3) });
+    assert_eq!(advance(&mut life, 5, &waiting("later", 3)), []);
+    assert_eq!(advance(&mut life, 6, &mission("later", 3)), [Act::Claim(Some(0))], "what is staged now is the newer one");
+}
