@@ -1,6 +1,7 @@
 //! `groundswell-testnet`: the demo, and what fleets of real processes need of a program: the sample service and the leash.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the demo talks to people")]
 
+mod bench_command;
 mod demo;
 mod measure;
 mod model_command;
@@ -42,6 +43,9 @@ enum Command {
     CrashMatrix,
     /// Installs on a small disk that is full, read-only or gone. Needs the right to mount; exit code 0 only when all is as it must be.
     FullDisk,
+    /// How near a swarm of bytes comes to the physical limit. Exit code 0 only when it comes as near as it must.
+    #[command(subcommand)]
+    Bench(bench_command::BenchCommand),
     /// Every state of small worlds of the lease protocol. Exit code 0 only when all is as it must be.
     Model(model_command::ModelArgs),
     /// Twelve real agents upgrade themselves, and leave builds that panic, hang or never join. Exit code 0 only when all is as it must be.
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
     }
     match &command {
         Command::Model(args) => return model_command::run(args),
+        Command::Bench(bench) => return bench_command::run(bench),
         Command::CrashMatrix => return proof::run("crash_matrix"),
         Command::FullDisk => return proof::run("full_disk"),
         _ => {}
@@ -107,6 +112,7 @@ fn main() -> ExitCode {
             Command::Leash { .. }
             | Command::BrokenAgent { .. }
             | Command::Sim(_)
+            | Command::Bench(_)
             | Command::Model(_)
             | Command::CrashMatrix
             | Command::FullDisk => {

@@ -136,8 +136,9 @@ pub const SMALL_BLOB_BYTES: u64 = 16 * 1024 * 1024;
 pub const MEDIUM_BLOB_BYTES: u64 = 200 * 1000 * 1000;
 /// Piece of a small blob: at most 256 of them. All piece sizes are powers of two, so that a piece is a subtree of BLAKE3.
 pub const SMALL_PIECE_BYTES: u64 = 64 * 1024;
-/// Piece of a medium blob: at most 763 of them.
-pub const MEDIUM_PIECE_BYTES: u64 = 256 * 1024;
+/// Piece of a medium blob: at most 1,526 of them. A piece is passed on once it is whole, so in a large fleet small pieces
+/// are everywhere sooner: with 1,000 nodes it takes ten hops.
+pub const MEDIUM_PIECE_BYTES: u64 = 128 * 1024;
 /// Piece of a large blob; also the most that one answer of a peer can make a node hold before it is verified.
 pub const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 /// Most pieces of one blob: 16 GiB in pieces of 1 MiB; a hash list of 512 KiB, a bitmap of 2 KiB.
@@ -152,6 +153,24 @@ pub const BLOB_WINDOW_PIECES: usize = 16;
 pub const BLOB_PIECE_COPIES: usize = 2;
 /// Refusals of a piece that a peer said it has, after which it is not asked any more: files do vanish, but not often.
 pub const BLOB_REFUSALS: u32 = 8;
+
+/// Most neighbours that one blob is exchanged with: so many that among 1,000 nodes nearly every one lacks something that
+/// another neighbour has, until the end.
+pub const BLOB_NEIGHBOURS: usize = 40;
+/// Most bytes of a piece in one message: at 2 Mbit/s a word waits a quarter of a second behind it.
+pub const BLOB_PART_BYTES: usize = 64 * 1024;
+/// Most pieces announced in one message.
+pub const BLOB_NEWS: usize = 256;
+/// Most pieces in one offer: enough that one of them is new to a neighbour that is served by many.
+pub const BLOB_OFFERED: usize = 8;
+/// Most offers to one neighbour that wait for an answer: 2 MiB of small pieces while an answer is on its way.
+pub const BLOB_OPEN_OFFERS: usize = 16;
+/// Most pieces on their way here at once.
+pub const BLOB_EXPECTED_PIECES: usize = 256;
+/// Most bytes on their way here at once: what one download may hold in memory before it is verified.
+pub const BLOB_EXPECTED_BYTES: u64 = 16 * 1024 * 1024;
+/// Promised pieces in a row that did not come, after which a neighbour is given up.
+pub const BLOB_BROKEN: u32 = 4;
 
 const _: () = assert!(STATUS_BYTES < FRAME_BYTES && GRANTS_BYTES < FRAME_BYTES);
 const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame");

@@ -1,5 +1,6 @@
 //! Whole fleets, each test one story: in the virtual world, and (`system_…`) of real agents with the real binary.
 
+mod bytes;
 mod cases;
 mod faults;
 mod model;

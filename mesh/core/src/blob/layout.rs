@@ -90,8 +90,8 @@ mod tests {
         assert_eq!(cut(65_536), Ok((65_536, 1)));
         assert_eq!(cut(65_537), Ok((65_536, 2)));
         assert_eq!(cut(SMALL_BLOB_BYTES), Ok((65_536, 256)));
-        assert_eq!(cut(SMALL_BLOB_BYTES + 1), Ok((262_144, 65)));
-        assert_eq!(cut(MEDIUM_BLOB_BYTES), Ok((262_144, 763)));
+        assert_eq!(cut(SMALL_BLOB_BYTES + 1), Ok((131_072, 129)));
+        assert_eq!(cut(MEDIUM_BLOB_BYTES), Ok((131_072, 1_526)));
         assert_eq!(cut(MEDIUM_BLOB_BYTES + 1), Ok((1_048_576, 191)));
         assert_eq!(cut(BLOB_BYTES).map(|(_, count)| u64::from(count)), Ok(BLOB_PIECES));
         assert_eq!(cut(BLOB_BYTES + 1), Err(LayoutError::TooLarge(BLOB_BYTES + 1)));

@@ -130,6 +130,19 @@ impl PieceSet {
         (0..self.count).filter(|piece| self.contains(*piece))
     }
 
+    /// The pieces in this set that are not in `other` (of the same blob), from the byte of `start` on, once around.
+    pub fn without<'a>(&'a self, other: &'a Self, start: u32) -> impl Iterator<Item = u32> + 'a {
+        let length = self.bits.len();
+        let first = usize::try_from(start / 8).unwrap_or(0);
+        let round = (first..length).chain(0..first.min(length));
+        let bits_at = |set: &Self, at: usize| set.bits.get(at).copied().unwrap_or(0);
+        let bytes = round.map(move |at| (at, bits_at(self, at) & !bits_at(other, at))).filter(|(_, bits)| *bits != 0);
+        bytes.flat_map(|(at, bits)| {
+            let base = u32::try_from(at).unwrap_or(0) * 8;
+            (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base + bit)
+        })
+    }
+
     /// The pieces of the blob that are not in the set, in order.
     pub fn missing(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.count).filter(|piece| !self.contains(*piece))

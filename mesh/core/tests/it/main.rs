@@ -1,6 +1,7 @@
 //! Tests of the core from outside: whole documents, whole rules. One file per subject; [`fixture`] builds a small fleet.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
 
+mod blob_exchange;
 mod documents_golden;
 mod documents_hostile;
 mod documents_rules;

@@ -1,0 +1,109 @@
+//! The sending side: to whom the next piece goes, and which.
+//!
+//! The rarest piece among the neighbours first: it is the one that the fewest uplinks can carry on. Among those who lack
+//! a piece of that rarity: whoever has fewest pieces that it alone has from here (it passes on what it gets), then who
+//! has least on its way, then who holds least.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use rand_chacha::rand_core::Rng;
+
+use super::message::Message;
+use super::neighbour::{Neighbour, Open};
+use super::{Exchange, index};
+use crate::limits::BLOB_OFFERED;
+use crate::node_id::NodeId;
+
+/// Most neighbours that are looked at for one offer, drawn by chance: enough to find a good one.
+const LOOKED_AT: usize = 12;
+
+impl Exchange {
+    /// Makes offers until enough is agreed on to keep the uplink busy.
+    pub(super) fn offer(&mut self, now: Duration) {
+        self.end_marks(now);
+        if !self.terms.serves || self.held.held() == 0 {
+            return;
+        }
+        let open = self.neighbours.values().filter(|it| it.is_open(now) || !it.offers.is_empty());
+        let Some(soonest) = open.map(|it| it.answer).min() else { return };
+        let ahead = self.pace.ahead_bytes(soonest, self.layout.piece_bytes());
+        loop {
+            let count = |it: &Neighbour| {
+                let offered = u64::try_from(it.offers.len()).unwrap_or(u64::MAX).saturating_mul(self.layout.piece_bytes());
+                self.pace.counted_bytes(offered, it.answer, soonest)
+            };
+            let offered: u64 = self.neighbours.values().filter(|it| !it.is_late(now)).map(count).sum();
+            if self.queued_bytes.saturating_add(offered) >= ahead {
+                return;
+            }
+            let Some((peer, pieces)) = self.choose(now) else { return };
+            let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+            pieces.iter().for_each(|piece| {
+                neighbour.marked.insert(*piece);
+            });
+            neighbour.offers.push_back(Open { pieces: pieces.clone(), at: now });
+            // Most take the first: it counts as theirs already, or two neighbours would be offered the same rare piece.
+            if let Some(first) = pieces.first() {
+                self.count_given(peer, *first);
+            }
+            let before = self.queued_bytes + offered + self.layout.piece_bytes();
+            let wait = self.pace.uplink.time_for(before.saturating_add(self.wire_bytes(now)));
+            let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+            self.messages.push((peer, Message::Offer { wait_ms, pieces }));
+        }
+    }
+
+    /// Whom to offer what now.
+    fn choose(&mut self, now: Duration) -> Option<(NodeId, Vec<u32>)> {
+        let busy = |it: &Neighbour| it.queued > 0 || !it.offers.is_empty();
+        let slots = self.terms.uploads.saturating_sub(self.neighbours.values().filter(|it| busy(it)).count());
+        let mut open: Vec<NodeId> = Vec::new();
+        for (peer, neighbour) in &self.neighbours {
+            if neighbour.is_open(now) && (slots > 0 || busy(neighbour)) {
+                open.push(*peer);
+            }
+        }
+        let looked_at = open.len().min(LOOKED_AT);
+        let mut best: Option<(Score, NodeId, Vec<u32>)> = None;
+        for nth in 0..open.len() {
+            if nth >= looked_at && best.is_some() {
+                break;
+            }
+            let left = u32::try_from(open.len() - nth).unwrap_or(1).max(1);
+            let drawn = nth + usize::try_from(self.random.next_u32() % left).unwrap_or(0);
+            open.swap(nth, drawn);
+            let Some(peer) = open.get(nth).copied() else { break };
+            let start = self.random.next_u32() % self.layout.count();
+            let Some(neighbour) = self.neighbours.get(&peer) else { continue };
+            // Many offers at once need no choice in each: what is in one is in no other.
+            let most = if neighbour.offers.len() < 3 { BLOB_OFFERED } else { 2 };
+            let Some((rarity, pieces)) = self.rarest(neighbour, start, most) else { continue };
+            let score = (rarity, neighbour.sole, neighbour.queued + neighbour.offers.len());
+            if best.as_ref().is_none_or(|(least, _, _)| score < *least) {
+                best = Some((score, peer, pieces));
+            }
+        }
+        best.map(|(_, peer, pieces)| (peer, pieces))
+    }
+
+    /// The rarest pieces that a neighbour lacks, rarest first, at most `most`, and how rare the first is. Looks at pieces
+    /// from `start` on, so that ties fall differently each time.
+    fn rarest(&self, neighbour: &Neighbour, start: u32, most: usize) -> Option<(u16, Vec<u32>)> {
+        let mut found: Vec<(u16, u32)> = Vec::with_capacity(most + 1);
+        for piece in self.held.without(&neighbour.marked, start) {
+            let owners = index(piece).and_then(|at| self.owners.get(at)).copied().unwrap_or(0);
+            if found.len() == most && found.last().is_some_and(|(last, _)| owners >= *last) {
+                continue;
+            }
+            let at = found.partition_point(|(other, _)| *other <= owners);
+            found.insert(at, (owners, piece));
+            found.truncate(most);
+        }
+        let (rarity, _) = found.first()?;
+        Some((*rarity, found.iter().map(|(_, piece)| *piece).collect()))
+    }
+}
+
+/// Lower is better: owners of the rarest piece, pieces only it has from here, pieces on their way to it, pieces held.
+type Score = (u16, usize, usize);

@@ -1,0 +1,193 @@
+//! The receiving side: which offers are taken, what is on its way, and what has waited too long.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::message::Message;
+use super::{Breach, Exchange, NEWS_AFTER};
+use crate::limits::{BLOB_EXPECTED_BYTES, BLOB_EXPECTED_PIECES};
+use crate::node_id::NodeId;
+
+/// What was promised and has not come at all for this long, and eight times longer than is usual, is given up.
+const PROMISED: Duration = Duration::from_secs(8);
+
+/// Another is worth a change when a piece comes earlier by this from it.
+const CLEARLY: Duration = Duration::from_millis(150);
+
+/// A promise is overdue when it is late by this, and by twice what pieces usually take.
+const BEHIND: Duration = Duration::from_millis(300);
+
+/// A piece that is on its way here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// From whom.
+    pub from: NodeId,
+    /// When it was taken.
+    pub since: Duration,
+    /// When bytes of it came last, or when it was taken.
+    pub touched: Duration,
+    /// When it is likely to be whole.
+    pub due: Duration,
+    /// Bytes that came.
+    pub bytes: usize,
+    /// Whether all its bytes are here and are being verified and stored.
+    pub whole: bool,
+}
+
+/// What becomes of the bytes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartFate {
+    /// Keep them beside what came before of this piece.
+    Keep,
+    /// The same, and the piece is whole now: verify and store it, then say [`Exchange::stored`] or let the sender leave.
+    Whole,
+    /// They are not needed any more.
+    Drop,
+}
+
+impl Exchange {
+    /// Bytes of a piece came from a neighbour. A receipt for them is sent with the next messages.
+    ///
+    /// # Errors
+    /// When they were not asked for, are out of order, or more than the piece has.
+    pub fn part(&mut self, now: Duration, peer: NodeId, piece: u32, offset: usize, length: usize) -> Result<PartFate, Breach> {
+        let neighbour = self.neighbours.get_mut(&peer).ok_or(Breach::Stranger)?;
+        let whole = self.layout.length(piece).ok_or(Breach::Bytes)?;
+        let coming = neighbour.coming.get_mut(&piece).ok_or(Breach::Bytes)?;
+        let ends = offset.checked_add(length).ok_or(Breach::Bytes)?;
+        if coming.bytes != offset || length == 0 || ends > whole {
+            return Err(Breach::Bytes);
+        }
+        coming.bytes = ends;
+        let dropped = coming.cancelled;
+        if ends == whole {
+            neighbour.coming.remove(&piece);
+        }
+        let bytes = u32::try_from(length).map_err(|_| Breach::Bytes)?;
+        self.messages.push((peer, Message::Got(bytes)));
+        let expected = self.expected.get_mut(&piece).filter(|expected| expected.from == peer && !dropped);
+        let Some(expected) = expected else { return Ok(PartFate::Drop) };
+        expected.touched = now;
+        expected.bytes = ends;
+        expected.due = now + left_for(now.saturating_sub(expected.since), ends, whole);
+        if ends < whole {
+            return Ok(PartFate::Keep);
+        }
+        expected.whole = true;
+        self.usual = (self.usual * 15 + now.saturating_sub(expected.since)) / 16;
+        Ok(PartFate::Whole)
+    }
+
+    /// A piece passed verification and is stored.
+    pub fn stored(&mut self, now: Duration, piece: u32) {
+        if let Some(expected) = self.expected.remove(&piece)
+            && let Some(neighbour) = self.neighbours.get_mut(&expected.from)
+        {
+            neighbour.broken = 0;
+            // Stored without its last byte: it came by another way.
+            if let Some(coming) = neighbour.coming.get_mut(&piece).filter(|coming| !coming.cancelled) {
+                coming.cancelled = true;
+                self.messages.push((expected.from, Message::Cancel(piece)));
+            }
+        }
+        if self.held.insert(piece) {
+            self.news.push(piece);
+            self.news_due.get_or_insert(now + NEWS_AFTER);
+            if self.held.is_full() {
+                self.news_due = Some(now);
+            }
+        }
+    }
+
+    /// A piece that was held turned out to be damaged on this node's own disk: it is missing again, and all are told.
+    pub fn forget(&mut self, piece: u32) {
+        if self.held.remove(piece) {
+            self.news.retain(|other| *other != piece);
+            let held = self.held.clone();
+            self.messages.extend(self.neighbours.keys().map(|peer| (*peer, Message::Holding(held.clone()))));
+        }
+    }
+
+    /// Answers an offer: the first piece that is neither here nor on its way, or else one that another keeps waiting.
+    pub(super) fn offered(&mut self, now: Duration, peer: NodeId, wait_ms: u32, pieces: &[u32]) {
+        pieces.iter().for_each(|piece| self.note_has(peer, *piece));
+        let room = self.expected.len() < BLOB_EXPECTED_PIECES
+            && (u64::try_from(self.expected.len()).unwrap_or(u64::MAX)) * self.layout.piece_bytes() < BLOB_EXPECTED_BYTES;
+        let busy = |piece: &u32| self.neighbours.get(&peer).is_some_and(|it| it.coming.contains_key(piece));
+        let wanted = |piece: &&u32| !self.held.contains(**piece) && !busy(piece);
+        let free = pieces.iter().filter(wanted).find(|piece| !self.expected.contains_key(piece)).filter(|_| room);
+        let due = now + Duration::from_millis(u64::from(wait_ms));
+        let slow = || pieces.iter().filter(wanted).find(|piece| self.is_slow(now, peer, due, **piece));
+        let Some(piece) = free.or_else(slow).copied().filter(|_| self.terms.takes && !self.is_behind(now, peer)) else {
+            self.messages.push((peer, Message::Pass));
+            return;
+        };
+        self.cancel_expected(piece);
+        self.expected.insert(piece, Expected { from: peer, since: now, touched: now, due, bytes: 0, whole: false });
+        if let Some(neighbour) = self.neighbours.get_mut(&peer) {
+            neighbour.coming.insert(piece, super::neighbour::Coming::default());
+        }
+        self.messages.push((peer, Message::Take(piece)));
+    }
+
+    /// Whether a neighbour owes a piece that should have begun to come long ago: it is given no more to do until it comes.
+    fn is_behind(&self, now: Duration, peer: NodeId) -> bool {
+        let grace = BEHIND.max(self.usual * 2);
+        let owed = self.expected.values().filter(|expected| expected.from == peer && !expected.whole);
+        owed.into_iter().any(|expected| expected.touched.max(expected.due) + grace < now)
+    }
+
+    /// Whether a piece that another promised is better taken from who would send it by `due`: it would come clearly
+    /// earlier. What is coming already must be very late, for its bytes would be lost.
+    fn is_slow(&self, now: Duration, peer: NodeId, due: Duration, piece: u32) -> bool {
+        let Some(expected) = self.expected.get(&piece).filter(|it| it.from != peer && !it.whole) else { return false };
+        // What should be here already takes as long again as it is late.
+        let overdue = now.saturating_sub(expected.due);
+        let old = expected.due.saturating_sub(now) + overdue;
+        let new = due.saturating_sub(now);
+        if expected.bytes == 0 { old > new + CLEARLY } else { old > new * 2 + CLEARLY * 4 }
+    }
+
+    /// Tells whoever promised the piece that it comes from another.
+    fn cancel_expected(&mut self, piece: u32) {
+        let Some(old) = self.expected.remove(&piece) else { return };
+        if let Some(coming) = self.neighbours.get_mut(&old.from).and_then(|it| it.coming.get_mut(&piece)) {
+            coming.cancelled = true;
+            self.messages.push((old.from, Message::Cancel(piece)));
+        }
+    }
+
+    /// A neighbour will not send what it promised, or not the rest of it.
+    pub(super) fn withdrawn(&mut self, peer: NodeId, piece: u32) {
+        if let Some(neighbour) = self.neighbours.get_mut(&peer) {
+            neighbour.coming.remove(&piece);
+        }
+        if self.expected.get(&piece).is_some_and(|expected| expected.from == peer && !expected.whole) {
+            self.expected.remove(&piece);
+        }
+    }
+
+    /// Gives up what was promised and does not come, so that others may bring it.
+    pub(super) fn give_up_late(&mut self, now: Duration) {
+        let patience = PROMISED.max(self.usual * 8);
+        let late = |expected: &Expected| !expected.whole && now.saturating_sub(expected.touched) > patience;
+        let given_up: Vec<(u32, NodeId)> = self
+            .expected
+            .iter()
+            .filter(|(_, expected)| late(expected))
+            .map(|(piece, expected)| (*piece, expected.from))
+            .collect();
+        for (piece, peer) in given_up {
+            self.cancel_expected(piece);
+            if let Some(neighbour) = self.neighbours.get_mut(&peer) {
+                neighbour.broken += 1;
+            }
+        }
+    }
+}
+
+/// How long the rest of a piece takes when its first bytes took `passed`.
+fn left_for(passed: Duration, bytes: usize, whole: usize) -> Duration {
+    let left = u32::try_from(whole.saturating_sub(bytes)).unwrap_or(u32::MAX);
+    passed.saturating_mul(left) / u32::try_from(bytes).unwrap_or(u32::MAX).max(1)
+}
