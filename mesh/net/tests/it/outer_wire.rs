@@ -86,7 +86,7 @@ fn its_limits_and_pieces_are_part_of_the_promise() {
     // What hash lists count in: the pieces of a blob by its size.
     let piece = |size| groundswell_core::blob::Layout::of(size).unwrap().piece_bytes();
     let pieces = [1, 16 << 20, (16 << 20) + 1, 200_000_000, 200_000_001].map(piece);
-    assert_eq!(pieces, [65_536, 65_536, 262_144, 262_144, 1_048_576]);
+    assert_eq!(pieces, [65_536, 65_536, 131_072, 131_072, 1_048_576]);
 }
 
 #[test]
