@@ -243,7 +243,7 @@ impl Devices {
     }
 }
 
-/// Keeps other agents away from a folder.
+/// Keeps other processes of ours away from a folder.
 pub(crate) struct Lock(File);
 
 impl Drop for Lock {
@@ -255,7 +255,7 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a product's folder for this process; `None` when another holds it.
+/// Locks a folder for this process; `None` when another holds it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<Lock>> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
     match file.try_lock() {

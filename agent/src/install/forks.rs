@@ -5,7 +5,15 @@
 //! [`starting`], and a file that is to be run is ready once [`wait`] has returned after it was closed: a child that is
 //! started later cannot have it.
 
+use std::io;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+/// How often "text file busy" is tried again, should another program than this one have the file open for writing.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 static STARTING: RwLock<()> = RwLock::new(());
 
@@ -13,6 +21,23 @@ static STARTING: RwLock<()> = RwLock::new(());
 pub fn starting<T>(start: impl FnOnce() -> T) -> T {
     let _under_way = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     start()
+}
+
+/// Starts a child by `spawn`, and tries again for half a second while its file is busy.
+///
+/// # Errors
+/// What `spawn` says.
+pub(crate) async fn started<T>(mut spawn: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut tries = 0;
+    loop {
+        match starting(&mut spawn) {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                sleep(BUSY_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Waits for every child that is being started now: milliseconds. Blocking.
@@ -43,7 +68,7 @@ mod tests {
             wait();
             done.send(()).unwrap();
         });
-        assert!(is_done.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "a child has not run its program yet");
+        assert!(is_done.recv_timeout(Duration::from_millis(50)).is_err(), "a child has not run its program yet");
         go.send(()).unwrap();
         is_done.recv().unwrap();
         child.join().unwrap();

@@ -14,11 +14,10 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::sleep;
 
 use super::{PRIVATE, RESTART};
 use crate::install::activate::output::Tail;
-use crate::install::activate::process::{BUSY_PAUSE, BUSY_TRIES, finish_output, said, signal};
+use crate::install::activate::process::{finish_output, said, signal};
 use crate::install::forks;
 
 /// Read at once.
@@ -47,16 +46,7 @@ impl Child {
         if keep_output {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let mut tries = 0;
-        let mut child = loop {
-            match forks::starting(|| command.spawn()) {
-                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
-                    tries += 1;
-                    sleep(BUSY_PAUSE).await;
-                }
-                spawned => break spawned?,
-            }
-        };
+        let mut child = forks::started(|| command.spawn()).await?;
         let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let process = process.ok_or_else(|| io::Error::other("the kernel gave a process no number"))?;
         let (tail, mut readers) = (Tail::default(), JoinSet::new());

@@ -1,7 +1,6 @@
 //! Carries out what the supervisor decides: one loop over signals, datagrams, the child's end, and time.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use super::settings::Settings;
 use super::{SLOT, SUPERVISOR};
 use crate::clock;
 use crate::install::activate::leftover;
-use crate::install::device::this_boot;
+use crate::install::device::{lock, this_boot};
 use crate::install::files::OnDisk;
 use crate::install::slots::verify_file;
 
@@ -288,15 +287,5 @@ impl Keeper<'_> {
         let mut rest = vec![0; MOST_BYTES];
         while socket.try_recv(&mut rest).is_ok() {}
         Some(end)
-    }
-}
-
-/// Locks the supervisor's folder for this process; `None` when another holds it.
-fn lock(folder: &Path) -> io::Result<Option<File>> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::output::{BoundedLog, Tail, drain};
 use crate::install::forks;
@@ -15,9 +15,6 @@ use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
-/// See [`spawn`].
-pub(crate) const BUSY_TRIES: u32 = 50;
-pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What became of a command.
 #[derive(Clone, Debug)]
@@ -64,9 +61,6 @@ pub(super) fn group(child: &Child) -> Option<Pid> {
 
 /// Spawns a command as leader of a new process group, without input, its output piped, and without what is between this
 /// agent and whoever started it: a service that finds the agent's `NOTIFY_SOCKET` would speak for the agent.
-///
-/// "Text file busy" is tried again for half a second, should another program than this one have a file open for writing;
-/// this one's own children are waited for ([`forks`]).
 pub(super) async fn spawn(argv: &[String], environment: &[(String, String)]) -> io::Result<Child> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is named"));
@@ -77,16 +71,7 @@ pub(super) async fn spawn(argv: &[String], environment: &[(String, String)]) -> 
     }
     command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut tries = 0;
-    loop {
-        match forks::starting(|| command.spawn()) {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
-                tries += 1;
-                sleep(BUSY_PAUSE).await;
-            }
-            result => return result,
-        }
-    }
+    forks::started(|| command.spawn()).await
 }
 
 /// Reads both outputs of a child until they close.

@@ -61,17 +61,21 @@ fn mission(rollout: &str, release: u8) -> Mission {
 }
 
 /// A life on version 1 that has said what the device found after the start.
-fn on_version_one() -> Life {
-    let mut life = Life::open(Kept::default(), now(0));
-    let recovered = Recovered {
+/// What a device says that runs version 1 and has nothing under way.
+fn at_rest_on_one() -> Recovered {
+    Recovered {
         running: Some(running(1, 1)),
         floor: Sequence::new(1).unwrap(),
         trial: None,
         reverted: None,
         staged: None,
         denied: Vec::new(),
-    };
-    life.report(now(0), Report::Recovered(recovered));
+    }
+}
+
+fn on_version_one() -> Life {
+    let mut life = Life::open(Kept::default(), now(0));
+    life.report(now(0), Report::Recovered(at_rest_on_one()));
     life
 }
 
@@ -208,15 +212,7 @@ fn only_a_release_that_is_at_fault_is_denied_to_later_rollouts() {
     assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
     // The power failed before the switch.
     let mut life = Life::open(activating(&ordered).kept, now(0));
-    let recovered = Recovered {
-        running: Some(running(1, 1)),
-        floor: Sequence::new(1).unwrap(),
-        trial: None,
-        reverted: None,
-        staged: None,
-        denied: Vec::new(),
-    };
-    life.report(now(0), Report::Recovered(recovered));
+    life.report(now(0), Report::Recovered(at_rest_on_one()));
     assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
     // The next rollout of the same bytes finds nothing against them.
     let next = mission("s", 2);
@@ -275,14 +271,7 @@ fn d1_a_failure_after_a_forgiven_one_is_a_new_failure_also_before_any_claim() {
 #[test]
 fn a_trial_that_the_store_does_not_know_is_taken_back_before_anything_else() {
     let mut life = Life::open(Kept::default(), now(0));
-    let recovered = Recovered {
-        running: Some(running(2, 2)),
-        floor: Sequence::new(1).unwrap(),
-        trial: Some(digest(2)),
-        reverted: None,
-        staged: None,
-        denied: Vec::new(),
-    };
+    let recovered = Recovered { running: Some(running(2, 2)), trial: Some(digest(2)), ..at_rest_on_one() };
     assert!(matches!(steps(&life.report(now(0), Report::Recovered(recovered)))[..], [Step::Revert { .. }]));
     assert!(!life.now.recovered, "until then it cannot say what runs");
     assert_eq!(advance(&mut life, ASK_AGAIN_MS - 1, &mission("r", 3)), []);
@@ -359,15 +348,7 @@ fn a_restart_while_the_old_build_looks_for_a_peer_changes_nothing() {
     let kept = alone_and_back(&ordered).kept;
     let mut life = Life::open(kept, now(0));
     life.now.company = Some(false);
-    let recovered = Recovered {
-        running: Some(running(1, 1)),
-        floor: Sequence::new(1).unwrap(),
-        trial: None,
-        reverted: None,
-        staged: None,
-        denied: Vec::new(),
-    };
-    assert_eq!(life.report(now(1), Report::Recovered(recovered)), []);
+    assert_eq!(life.report(now(1), Report::Recovered(at_rest_on_one())), []);
     assert_eq!(life.kept.phase, Phase::Activating);
     life.now.company = Some(true);
     assert!(matches!(&advance(&mut life, 2, &ordered)[..], [Act::Verdict(_, Outcome::RolledBack, _)]));
