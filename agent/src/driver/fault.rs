@@ -69,7 +69,10 @@ impl Fault {
             }
             NetworkEvent::Addresses(addresses) => self.addresses = Some(addresses),
             NetworkEvent::Gossip { ticket, .. } => return Some(ticket),
-            NetworkEvent::Discovered { .. } | NetworkEvent::Refused { .. } | NetworkEvent::DialFailed { .. } => {}
+            NetworkEvent::Reached { .. }
+            | NetworkEvent::Discovered { .. }
+            | NetworkEvent::Refused { .. }
+            | NetworkEvent::DialFailed { .. } => {}
         }
         None
     }

@@ -312,6 +312,7 @@ impl Driver {
                 }
                 self.feed(Input::PeerUp { peer, dialled, address: dialled.then_some(address) });
             }
+            NetworkEvent::Reached { peer, address } => self.feed(Input::Reached { peer, address }),
             NetworkEvent::PeerDown { peer } => self.feed(Input::PeerDown { peer }),
             NetworkEvent::Frame { peer, bytes } => self.feed(Input::Frame { peer, bytes }),
             NetworkEvent::Gossip { peer, ticket, bytes } => {

@@ -17,6 +17,13 @@ pub enum NetworkEvent {
         /// The peer's address: dialable when this node dialled, else merely where it came from.
         address: String,
     },
+    /// A dial ended at a peer that was up already, which is why no `PeerUp` tells of it.
+    Reached {
+        /// Who answered there.
+        peer: NodeId,
+        /// The address, dialable.
+        address: String,
+    },
     /// The last connection to a peer closed.
     PeerDown {
         /// Who.

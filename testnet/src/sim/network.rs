@@ -85,8 +85,12 @@ impl World {
     pub(super) fn link(&mut self, index: u32, other: u32) {
         let (mine, its) = (self.machine(index).id, self.machine(other).id);
         let linked = |at: u32, to: &NodeId| self.machine(at).links.keys().any(|peer| self.machine(*peer).id == *to);
-        if mine == its || !self.reachable(index, other) || linked(index, &its) || linked(other, &mine) {
+        if mine == its || !self.reachable(index, other) {
             return;
+        }
+        if linked(index, &its) || linked(other, &mine) {
+            let (peer, address) = (its, self.machine(other).address());
+            return self.soon(index, 0, Due::Input(Box::new(Input::Reached { peer, address })));
         }
         if !self.admits(index, other) || !self.admits(other, index) {
             return;

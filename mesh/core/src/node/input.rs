@@ -43,6 +43,14 @@ pub enum Input {
         /// Who.
         peer: NodeId,
     },
+    /// A dial ended at a peer that had a link already: the answer to [`super::effect::Effect::Dial`] in place of
+    /// [`Input::PeerUp`].
+    Reached {
+        /// Who answered there.
+        peer: NodeId,
+        /// The address.
+        address: String,
+    },
     /// A dial led to no connection: the answer to [`super::effect::Effect::Dial`] where there was no [`Input::PeerUp`].
     DialFailed {
         /// Who was expected.

@@ -93,10 +93,19 @@ impl Node {
         self.spread.peer_up(now.boot, peer);
         self.tell(Event::Peer { peer, up: true });
         if address.is_some() {
-            let remembered: Vec<_> = self.neighbours.remembered().collect();
-            let value = encode(&remembered);
-            self.persist(&StoreKey::Remembered, Some(value));
+            self.keep_remembered();
         }
+    }
+
+    pub(super) fn peer_reached(&mut self, peer: NodeId, address: String) {
+        self.neighbours.reached(peer, address);
+        self.keep_remembered();
+    }
+
+    fn keep_remembered(&mut self) {
+        let remembered: Vec<_> = self.neighbours.remembered().collect();
+        let value = encode(&remembered);
+        self.persist(&StoreKey::Remembered, Some(value));
     }
 
     pub(super) fn peer_down(&mut self, now: Now, peer: NodeId) {

@@ -144,6 +144,7 @@ impl Node {
             Input::Wake => {}
             Input::Document { bytes, source } | Input::Roster { bytes, source } => self.take_document(now, &bytes, source),
             Input::PeerUp { peer, address, .. } => self.peer_up(now, peer, address),
+            Input::Reached { peer, address } => self.peer_reached(peer, address),
             Input::PeerDown { peer } => self.peer_down(now, peer),
             Input::DialFailed { peer, addresses } => self.neighbours.dial_failed(now.boot, peer, &addresses),
             Input::Frame { peer, bytes } => self.take_frame(now, peer, &bytes),

@@ -2,8 +2,9 @@
 //!
 //! A node picks three members at random; one that cannot be reached for a while is replaced, and now and then one gives
 //! way to another: two halves of a mesh that was parted are each content with their own, and would never meet again. Until
-//! it has three links it also dials its configured bootstrap addresses and the roster's meeting addresses. It dials a member
-//! only at addresses from that member's own signed record, or where it reached it before.
+//! it has three links it also dials its configured bootstrap addresses and the roster's meeting addresses; one at which nobody
+//! has answered yet it goes on dialling, however many links it has: whoever starts later there may be known to nobody else.
+//! It dials a member only at addresses from that member's own signed record, or where it reached it before.
 //! Pure: the driver dials and says what failed; what it does not report back within [`DIAL_MS`] has failed too. Inbound links need nothing here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -76,6 +77,8 @@ pub struct Neighbours {
     rng: ChaCha8Rng,
     bootstrap: BTreeSet<String>,
     meet: BTreeSet<String>,
+    /// Those of both at which a member has answered since the start.
+    met: BTreeSet<String>,
     /// The links that this node chose itself.
     chosen: BTreeSet<NodeId>,
     /// Connected peers, since when, and the address at which this node reached them.
@@ -100,6 +103,7 @@ impl Neighbours {
             rng: ChaCha8Rng::from_seed(seed),
             bootstrap: bootstrap.into_iter().collect(),
             meet: BTreeSet::new(),
+            met: BTreeSet::new(),
             chosen: BTreeSet::new(),
             connected: BTreeMap::new(),
             remembered: BTreeMap::new(),
@@ -115,14 +119,30 @@ impl Neighbours {
     pub fn set_meet(&mut self, meet: &[String]) {
         self.next_wakeup = Some(Time(0));
         self.meet = meet.iter().take(MEET).filter(|address| plausible(address)).cloned().collect();
+        self.met.retain(|address| self.bootstrap.contains(address) || self.meet.contains(address));
     }
 
     /// A link is up; `address` is where this node reached the peer, if this node dialled.
     pub fn peer_up(&mut self, now: Time, peer: NodeId, address: Option<String>) {
         if let Some(address) = &address {
-            self.remember(peer, address.clone());
+            self.answered(peer, address);
         }
         self.connected.insert(peer, (now, address));
+    }
+
+    /// A dial ended at a peer that had a link already, e.g. one that it had made itself.
+    pub fn reached(&mut self, peer: NodeId, address: String) {
+        self.answered(peer, &address);
+        if let Some((_, known)) = self.connected.get_mut(&peer) {
+            known.get_or_insert(address);
+        }
+    }
+
+    fn answered(&mut self, peer: NodeId, address: &String) {
+        self.remember(peer, address.clone());
+        if self.bootstrap.contains(address) || self.meet.contains(address) {
+            self.met.insert(address.clone());
+        }
     }
 
     /// A dial came to nothing: only its pause is left to wait for.
@@ -189,14 +209,13 @@ impl Neighbours {
                 dials.push(Dial { peer: Some(peer), addresses: addresses.clone() });
             }
         }
-        if self.connected.len() < OWN_LINKS {
-            let reached: BTreeSet<&String> = self.connected.values().filter_map(|(_, address)| address.as_ref()).collect();
-            let open = |address: &&String| !reached.contains(*address);
-            let addresses: Vec<String> = self.bootstrap.union(&self.meet).filter(open).cloned().collect();
-            for address in addresses {
-                if self.attempt(now, Target::Address(address.clone()), &mut room) {
-                    dials.push(Dial { peer: None, addresses: alloc::vec![address] });
-                }
+        let few = self.connected.len() < OWN_LINKS;
+        let reached: BTreeSet<&String> = self.connected.values().filter_map(|(_, address)| address.as_ref()).collect();
+        let open = |address: &&String| !reached.contains(*address) && (few || !self.met.contains(*address));
+        let addresses: Vec<String> = self.bootstrap.union(&self.meet).filter(open).cloned().collect();
+        for address in addresses {
+            if self.attempt(now, Target::Address(address.clone()), &mut room) {
+                dials.push(Dial { peer: None, addresses: alloc::vec![address] });
             }
         }
         let known = |target: &Target| match target {

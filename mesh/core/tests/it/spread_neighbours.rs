@@ -56,6 +56,39 @@ fn a_lonely_node_dials_its_bootstrap_and_meeting_addresses_until_it_has_three_li
 }
 
 #[test]
+fn an_address_at_which_nobody_has_answered_yet_is_dialled_whatever_links_there_are() {
+    let (seed, late) = ("/dns/seed/tcp/1".to_string(), "/dns/late/tcp/1".to_string());
+    let mut mine = neighbours(&[&seed, &late]);
+    assert_eq!(dials(&mut mine, 0, &Book::new(), &[]).len(), 2);
+    mine.peer_up(Time(50), node(1), Some(seed.clone()));
+    mine.dial_failed(Time(50), None, std::slice::from_ref(&late));
+    for number in 2..=4 {
+        mine.peer_up(Time(60), node(number), None);
+    }
+    // Whoever starts there later has nobody else that knows of it.
+    assert!(mine.next_wakeup().is_some_and(|at| at <= Time(1_600)));
+    let wanted = vec![Dial { peer: None, addresses: vec![late.clone()] }];
+    assert_eq!(dials(&mut mine, 1_600, &Book::new(), &[]), wanted);
+    let mut now = 1_600;
+    for _ in 0..20 {
+        mine.dial_failed(Time(now), None, std::slice::from_ref(&late));
+        let next = mine.next_wakeup().expect("it is tried for ever");
+        assert!(next.0 > now && next.0 - now <= 450_000, "after {} ms", next.0 - now);
+        now = next.0;
+        assert_eq!(dials(&mut mine, now, &Book::new(), &[]), wanted);
+    }
+    // It turns out to be one that has a link already, which it made itself.
+    mine.reached(node(4), late.clone());
+    assert_eq!(dials(&mut mine, now + 3_600_000, &Book::new(), &[]), []);
+    assert_eq!(mine.remembered().find(|(peer, _)| **peer == node(4)).map(|(_, address)| address), Some(&late));
+    // Both are known now: only a node with few links dials them again.
+    for number in 1..=4 {
+        mine.peer_down(Time(now + 3_700_000), &node(number));
+    }
+    assert_eq!(dials(&mut mine, now + 7_200_000, &Book::new(), &[]).len(), 2);
+}
+
+#[test]
 fn a_dial_that_is_known_to_have_failed_is_tried_again_after_its_pause_alone() {
     let seed = "/dns/seed/tcp/1".to_string();
     let mut mine = neighbours(&[&seed]);

@@ -30,7 +30,7 @@ struct Dial {
 
 impl Dials {
     /// Starts dialling. Addresses that name their peer are dialled together, the others one by one.
-    /// Returns what failed at once.
+    /// Returns what is known at once: what cannot be dialled, and who is up already.
     pub(super) fn dial(
         &mut self,
         swarm: &mut Swarm<Mesh>,
@@ -38,20 +38,20 @@ impl Dials {
         peer: Option<NodeId>,
         addresses: Vec<String>,
     ) -> Vec<NetworkEvent> {
-        let mut failed = Vec::new();
+        let mut told = Vec::new();
         let mut known: Vec<(NodeId, Vec<Multiaddr>)> = Vec::new();
         for text in addresses {
             let (named, address) = match read(&text) {
                 Ok(read) => read,
                 Err(reason) => {
-                    failed.push(NetworkEvent::DialFailed { peer, addresses: vec![text], reason });
+                    told.push(NetworkEvent::DialFailed { peer, addresses: vec![text], reason });
                     continue;
                 }
             };
             match (peer, named) {
                 (Some(peer), Some(named)) if peer != named => {
                     let reason = format!("the address is that of {named}");
-                    failed.push(NetworkEvent::DialFailed { peer: Some(peer), addresses: vec![text], reason });
+                    told.push(NetworkEvent::DialFailed { peer: Some(peer), addresses: vec![text], reason });
                 }
                 (Some(peer), _) | (None, Some(peer)) => match known.iter_mut().find(|(other, _)| *other == peer) {
                     Some((_, addresses)) => addresses.push(address),
@@ -59,13 +59,15 @@ impl Dials {
                 },
                 (None, None) => {
                     let options = DialOpts::unknown_peer_id().address(address).allocate_new_port().build();
-                    failed.extend(self.start(swarm, options, None, vec![text]));
+                    told.extend(self.start(swarm, options, None, vec![text]));
                 }
             }
         }
         for (peer, addresses) in known {
             let Ok(peer_id) = PeerId::from_bytes(&peer.to_peer_id_bytes()) else { continue };
             if peers.is_up(peer) {
+                let named = addresses.into_iter().map(|address| address.with(Protocol::P2p(peer_id)).to_string());
+                told.extend(named.map(|address| NetworkEvent::Reached { peer, address }));
                 continue;
             }
             let texts = addresses.iter().map(ToString::to_string).collect();
@@ -75,9 +77,9 @@ impl Dials {
                 // From the listening port two simultaneous dials would become one TCP connection without an acceptor.
                 .allocate_new_port()
                 .build();
-            failed.extend(self.start(swarm, options, Some(peer), texts));
+            told.extend(self.start(swarm, options, Some(peer), texts));
         }
-        failed
+        told
     }
 
     pub(super) fn succeeded(&mut self, connection: ConnectionId) {

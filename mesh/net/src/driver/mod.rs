@@ -143,8 +143,8 @@ impl Driver {
             Command::Gossip(bytes) => self.gossip.publish(self.swarm.behaviour_mut().gossip(), bytes),
             Command::Answer(ticket, forward) => self.gossip.answer(self.swarm.behaviour_mut().gossip(), ticket, forward),
             Command::Dial(peer, addresses) => {
-                let failed = self.dials.dial(&mut self.swarm, &self.peers, peer, addresses);
-                self.ahead.extend(failed);
+                let told = self.dials.dial(&mut self.swarm, &self.peers, peer, addresses);
+                self.ahead.extend(told);
             }
             Command::Hangup(peer, reason) => self.hang_up(peer, &reason),
             Command::Visit(peer, addresses, knock) => dials::visit(&mut self.swarm, peer, &addresses, knock),

@@ -63,6 +63,7 @@ impl Peers {
             if known.session == session {
                 known.connections.push(connection);
                 known.moved.notify_one();
+                events.extend(dialled.then_some(NetworkEvent::Reached { peer, address }));
                 return (events, stale);
             }
             // The peer restarted; or a second machine runs under its identity, which its records will show.

@@ -50,8 +50,8 @@ async fn two_simultaneous_dials_end_in_one_peer_up_on_each_side() {
             right.up(left.id()).await;
             // Frames flow, and nothing but frames was heard by the time they arrive.
             assert!(left.network.send(right.id(), b"one".to_vec()) && right.network.send(left.id(), b"two".to_vec()));
-            assert_eq!(right.next().await, NetworkEvent::Frame { peer: left.id(), bytes: b"one".to_vec() });
-            assert_eq!(left.next().await, NetworkEvent::Frame { peer: right.id(), bytes: b"two".to_vec() });
+            assert_eq!(past_reached(&mut right).await, NetworkEvent::Frame { peer: left.id(), bytes: b"one".to_vec() });
+            assert_eq!(past_reached(&mut left).await, NetworkEvent::Frame { peer: right.id(), bytes: b"two".to_vec() });
         }
     }
 }
@@ -62,6 +62,29 @@ async fn a_dial_without_an_id_finds_out_who_is_there() {
     let (address, _) = right.address.split_once("/p2p/").expect("an address ends in the id");
     left.network.dial(None, vec![address.to_owned()]).expect("a free command queue");
     left.up(right.id()).await;
+}
+
+/// The next event that is not the news that the own dial ended at a peer that was up by then.
+async fn past_reached(node: &mut TestNode) -> NetworkEvent {
+    loop {
+        match node.next().await {
+            NetworkEvent::Reached { .. } => {}
+            other => return other,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dial_that_ends_at_a_peer_that_is_up_says_so() {
+    for over in [Over::Tcp, Over::Quic] {
+        let (mut left, right) = pair(over).await;
+        let (bare, _) = right.address.split_once("/p2p/").expect("an address ends in the id");
+        for address in [bare, &right.address] {
+            left.network.dial(None, vec![address.to_owned()]).expect("a free command queue");
+            let event = left.next().await;
+            assert_eq!(event, NetworkEvent::Reached { peer: right.id(), address: address.to_owned() });
+        }
+    }
 }
 
 #[tokio::test]
