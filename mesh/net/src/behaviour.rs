@@ -13,7 +13,7 @@ use libp2p::{connection_limits, identify, mdns, ping};
 
 use crate::config::{CONNECTIONS_PER_PEER, GOSSIP_BYTES, UNADMITTED, VISITS};
 use crate::door::{Door, Keeper};
-use crate::outer::limits::{GUESTS, STRANGERS, VISITS_PER_PEER};
+use crate::outer::limits::{FORMERS, MEMBERS, STRANGERS, VISITS_PER_PEER};
 use crate::streams;
 
 /// Before the door: what must see connections that are not admitted, and speaks to nobody itself.
@@ -79,7 +79,7 @@ fn limits() -> connection_limits::ConnectionLimits {
     let members = u32::try_from(PEERS).expect("PEERS is small");
     let strangers = u32::try_from(UNADMITTED).expect("UNADMITTED is small");
     let visits_of_one = u32::try_from(VISITS_PER_PEER).expect("it is small");
-    let visits = u32::try_from(STRANGERS + GUESTS + VISITS).expect("they are small");
+    let visits = u32::try_from(STRANGERS + FORMERS + MEMBERS + VISITS).expect("they are small");
     connection_limits::ConnectionLimits::default()
         .with_max_pending_incoming(Some(PENDING))
         .with_max_pending_outgoing(Some(PENDING))

@@ -26,7 +26,7 @@ mod open;
 mod publish;
 mod settle;
 mod show;
-mod showing;
+pub mod showing;
 mod sight;
 mod turn;
 pub mod view;

@@ -12,6 +12,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use super::grants::{Grants, Promise};
 use super::signed::SignedRecord;
@@ -300,6 +301,13 @@ impl Ledger {
     /// All entries in key order, convicts' included.
     pub fn entries(&self) -> impl Iterator<Item = (&RecordKey, &Entry)> {
         self.entries.iter().map(|(key, (_, entry))| (key, entry))
+    }
+
+    /// Everything that is kept of nodes above `node`, in order of keys.
+    pub fn entries_above(&self, node: NodeId) -> impl Iterator<Item = (&RecordKey, &Entry)> {
+        let last = RecordKey { node, kind: RecordKind::Grants };
+        let above = self.entries.range((Bound::Excluded(last), Bound::Unbounded));
+        above.map(|(key, (_, entry))| (key, entry))
     }
 
     /// The latest status of every node that is not convicted, in order of node ids.

@@ -12,6 +12,7 @@ mod outer;
 mod record_ledger;
 mod record_wire;
 mod rollout;
+mod shown;
 mod spread_hostile;
 mod spread_mesh;
 mod spread_neighbours;

@@ -8,9 +8,9 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::Body;
 use groundswell_core::documents::certificate::Certificate;
 use groundswell_core::documents::fleet::Fleet;
-use groundswell_core::documents::rejection::Reason;
+use groundswell_core::documents::rejection::{Reason, Rejection};
 use groundswell_core::limits::{OUTER_AFTER_MS, VISIT_LONGEST_MS};
-use groundswell_core::node::effect::{Effect, Event};
+use groundswell_core::node::effect::{Accepted, Effect, Event};
 use groundswell_core::node::input::{Input, Source, VisitEnd};
 use groundswell_core::node::visiting::Why;
 use groundswell_core::node::{Node, NodeConfig};
@@ -22,6 +22,7 @@ use groundswell_core::record::{RecordKey, RecordKind, Stamp};
 use groundswell_core::text::{Platform, Pool};
 use groundswell_core::time::{Now, Time};
 use groundswell_core::trust::local::LocalTrust;
+use groundswell_core::trust::shelf::{Shelf, Shown};
 
 use crate::fixture::{Fixture, at, crypto, digest, node, offer, product, role, secret, sign};
 
@@ -139,13 +140,18 @@ fn second_fleet(fixture: &Fixture, change: impl FnOnce(&mut Fleet)) -> Vec<u8> {
     sign(&Body::Fleet(fleet), &[&fixture.root])
 }
 
+fn judge_former(shelf: &Shelf, peer: &NodeId, published: &[u8]) -> Result<(), Rejection> {
+    let shown = Shown::look(published, &shelf.fleet_id(), &shelf.enrolling_keys(), &crypto())?;
+    shelf.would_be_former(peer, &shown)
+}
+
 #[test]
 fn who_was_a_member_once_is_told_by_the_signature_under_some_fleet_version() {
     let fixture = Fixture::new();
     let mut shelf = fixture.shelf();
     let expired = Certificate { expires_at: Some(at(10)), ..fixture.certificate(31, 1) };
     let published = fixture.certificate_bytes(&expired);
-    assert_eq!(shelf.judge_former(&node(31), &published, &crypto()), Ok(()));
+    assert_eq!(judge_former(&shelf, &node(31), &published), Ok(()));
     assert!(!shelf.was_member(&node(31)), "it is not here");
     offer(&mut shelf, &published).unwrap();
     assert!(shelf.was_member(&node(31)) && shelf.member(&node(31), at(3600)).is_err());
@@ -154,9 +160,9 @@ fn who_was_a_member_once_is_told_by_the_signature_under_some_fleet_version() {
     let other = secret(77);
     offer(&mut shelf, &second_fleet(&fixture, |fleet| fleet.roles.enroll = role(&[&other], 1))).unwrap();
     assert!(!shelf.was_member(&node(31)), "a new version takes off the shelf what it does not vouch for");
-    assert_eq!(shelf.judge_former(&node(31), &published, &crypto()), Ok(()));
-    let why = |shelf: &groundswell_core::trust::shelf::Shelf, peer: u8, bytes: &[u8]| {
-        shelf.judge_former(&node(peer), bytes, &crypto()).unwrap_err().reason
+    assert_eq!(judge_former(&shelf, &node(31), &published), Ok(()));
+    let why = |shelf: &Shelf, peer: u8, bytes: &[u8]| {
+        judge_former(shelf, &node(peer), bytes).unwrap_err().reason
     };
     assert_eq!(why(&shelf, 32, &published), Reason::Malformed, "another's");
     let forged = sign(&Body::Node(expired.clone()), &[&secret(99)]);
@@ -180,7 +186,7 @@ fn whom_root_revoked_who_retired_and_whose_certificate_is_void_was_never_a_membe
     offer(&mut shelf, &fixture.certificate_bytes(&twin)).unwrap();
     assert!(!shelf.was_member(&node(31)));
     assert_eq!(shelf.newest_bodies(&node(31)).len(), 2, "the visitor may see why");
-    let judged = shelf.judge_former(&node(31), &fixture.certificate_bytes(&first), &crypto());
+    let judged = judge_former(&shelf, &node(31), &fixture.certificate_bytes(&first));
     assert_eq!(judged.unwrap_err().reason, Reason::Conflict);
 
     let second = fixture.certificate(32, 1);
@@ -188,7 +194,7 @@ fn whom_root_revoked_who_retired_and_whose_certificate_is_void_was_never_a_membe
     assert!(shelf.was_member(&node(32)));
     offer(&mut shelf, &second_fleet(&fixture, |fleet| fleet.revoked = vec![node(32)])).unwrap();
     assert!(!shelf.was_member(&node(32)));
-    let judged = shelf.judge_former(&node(32), &fixture.certificate_bytes(&second), &crypto());
+    let judged = judge_former(&shelf, &node(32), &fixture.certificate_bytes(&second));
     assert_eq!(judged.unwrap_err().reason, Reason::Revoked);
 }
 
@@ -250,7 +256,9 @@ fn a_visitor_reads_the_records_of_its_pool_and_its_rollouts_and_nobody_elses() {
         bench.feed(Input::Pushed { peer: node(seed), bytes: status_of(&fixture, seed, 7).bytes().to_vec() });
     }
     let stamps = |bench: &Bench, visitor: u8, kind| -> Vec<NodeId> {
-        bench.node.stamps_for(node(visitor), kind, NodeId([0; 32])).map(|(node, _)| node).collect()
+        let reads = bench.node.reads(node(visitor), kind);
+        let all = bench.node.stamps_for(&reads, NodeId([0; 32]));
+        all.filter_map(|(node, stamp)| stamp.map(|_| node)).collect()
     };
     let mut pool = vec![node(32), node(33)];
     pool.sort_unstable();
@@ -258,10 +266,13 @@ fn a_visitor_reads_the_records_of_its_pool_and_its_rollouts_and_nobody_elses() {
     assert_eq!(stamps(&bench, 40, RecordKind::Status), [node(40)], "another pool, and its own");
     assert_eq!(stamps(&bench, 90, RecordKind::Status), [], "no certificate");
     assert_eq!(stamps(&bench, 34, RecordKind::Grants), []);
-    let key = |seed| RecordKey { node: node(seed), kind: RecordKind::Status };
-    assert_eq!(bench.node.record_for(node(34), &key(32)).len(), 1);
-    assert!(bench.node.record_for(node(40), &key(32)).is_empty() && bench.node.record_for(node(90), &key(32)).is_empty());
-    let after = bench.node.stamps_for(node(34), RecordKind::Status, pool[0]).count();
+    let records = |visitor| {
+        let reads = bench.node.reads(node(visitor), RecordKind::Status);
+        bench.node.record_for(&reads, node(32)).len()
+    };
+    assert_eq!((records(34), records(40), records(90)), (1, 0, 0));
+    let reads = bench.node.reads(node(34), RecordKind::Status);
+    let after = bench.node.stamps_for(&reads, pool[0]).filter(|(_, stamp)| stamp.is_some()).count();
     assert_eq!(after, 1, "from any entry on");
 
     // A rollout that has the visitor in its scope shows it everybody in its roster.

@@ -74,6 +74,16 @@ impl Buckets {
         together.left = together.left.saturating_sub(bytes);
         Ok(())
     }
+
+    /// Gives back what was taken for `peer` and not needed.
+    pub(super) fn give_back(&mut self, peer: NodeId, bytes: u64) {
+        if let Some(together) = &mut self.together {
+            together.left = together.left.saturating_add(bytes).min(self.all.burst);
+        }
+        if let Some(own) = self.peers.get_mut(&peer) {
+            own.left = own.left.saturating_add(bytes).min(self.each.burst);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +124,20 @@ mod tests {
         let start = Instant::now();
         assert_eq!(buckets.take(peer(1), 1_200, start), Ok(()), "a full bucket is enough");
         assert_eq!(buckets.take(peer(1), 1_200, start), Err(10_000));
+    }
+
+    #[test]
+    fn what_was_not_needed_is_given_back_and_never_more_than_a_full_bucket() {
+        let mut buckets = Buckets::new(EACH, ALL);
+        let start = Instant::now();
+        assert_eq!(buckets.take(peer(1), 1_000, start), Ok(()));
+        buckets.give_back(peer(1), 400);
+        assert_eq!(buckets.take(peer(1), 401, start), Err(10));
+        assert_eq!(buckets.take(peer(1), 400, start), Ok(()));
+        buckets.give_back(peer(1), 5_000);
+        assert_eq!(buckets.take(peer(1), 1_000, start), Ok(()));
+        assert_eq!(buckets.take(peer(2), 500, start), Ok(()), "together no more than their burst");
+        assert_eq!(buckets.take(peer(2), 1, start), Err(5));
     }
 
     #[test]

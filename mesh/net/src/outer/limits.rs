@@ -22,9 +22,11 @@ pub const REQUEST_BYTES: usize = limits::STATUS_BYTES + 64;
 
 /// Visitors without a certificate that ever counted, at once. Each holds one chunk at most.
 pub const STRANGERS: usize = 8;
-/// Visitors with a certificate that counts or once did, at once. They have their own places, so that no crowd of
-/// strangers keeps them out.
-pub const GUESTS: usize = 16;
+/// Visitors whose certificate counted once, at once. Each standing has its own places and rates: neither a crowd of
+/// strangers nor the fleet's own old keys keep members out. Each holds one chunk, and one piece of the blob that it fetches.
+pub const FORMERS: usize = 8;
+/// Members at once. Each holds as much as who was one once.
+pub const MEMBERS: usize = 16;
 /// Visits of one peer at once: one for documents and records, one for a blob.
 pub const VISITS_PER_PEER: usize = 2;
 /// A visitor that asks nothing for this long is shown out.
@@ -35,12 +37,19 @@ pub const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 pub const VISIT: Duration = Duration::from_secs(15 * 60);
 /// What answering one request costs beside the bytes of the answer, in bytes: so that many small ones are bounded too.
 pub const REQUEST_COST: u64 = 256;
-/// What looking at a certificate that is not known here costs, in bytes: a few signatures to verify.
+/// What looking at a certificate that is not known here costs, in bytes: up to 32 signatures to verify, 7 ms.
 pub const PROOF_COST: u64 = 16 * 1024;
+/// What a pushed record costs, in bytes: a signature to verify.
+pub const PUSH_COST: u64 = 4 * 1024;
 /// Requests that a visitor has under way: few enough that they never fill a stream that nobody reads.
 pub const WINDOW: usize = 8;
 /// How long a visitor waits for one answer, and for a keeper that says "later", in all its pauses.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// A visitor that is told "later" waits at least this long, whatever it is told: a keeper cannot make it ask in a loop.
+pub const LATER_LEAST: Duration = Duration::from_millis(250);
+/// What comes in chunks comes at this many bytes per second after [`ANSWER_WITHIN`], or the visit ends: 8 kbit/s, an eighth of
+/// what the slowest bucket gives to one stranger.
+pub const LEAST_PER_SECOND: u64 = 1_024;
 /// Most documents that a visitor lets one keeper list: more than a shelf holds.
 pub const LISTED: usize = limits::CERTIFICATES + limits::DOCUMENTS + LIST_ENTRIES;
 /// Most fleet versions that a visitor walks in one visit.
@@ -62,12 +71,24 @@ pub struct Rate {
 pub const STRANGER: Rate = Rate { burst: 512 * 1024, per_second: 8 * 1024 };
 /// All strangers together: less than a voice call, so that members notice nothing.
 pub const ALL_STRANGERS: Rate = Rate { burst: 2 * 1024 * 1024, per_second: 64 * 1024 };
-/// A guest pulls documents, records and a blob of some 10 MB.
-pub const GUEST: Rate = Rate { burst: 8 * 1024 * 1024, per_second: 512 * 1024 };
-/// All guests together.
-pub const ALL_GUESTS: Rate = Rate { burst: 16 * 1024 * 1024, per_second: 2 * 1024 * 1024 };
+/// Who was a member once pulls the documents that make it one again; most others it gets as one.
+pub const FORMER: Rate = Rate { burst: 8 * 1024 * 1024, per_second: 256 * 1024 };
+/// All who were members once together.
+pub const ALL_FORMERS: Rate = Rate { burst: 16 * 1024 * 1024, per_second: 1024 * 1024 };
+/// A member pulls documents, records and a blob of some 10 MB.
+pub const MEMBER: Rate = Rate { burst: 8 * 1024 * 1024, per_second: 512 * 1024 };
+/// All members together.
+pub const ALL_MEMBERS: Rate = Rate { burst: 16 * 1024 * 1024, per_second: 2 * 1024 * 1024 };
+
+/// Certificates that one peer has looked at: eight, then one every 4 s. Paid by what the peer is by the documents here, from
+/// buckets of their own: whom the keeper knows never waits for those whom it does not, and a member that it knows pays nothing.
+pub const PROOFS: Rate = Rate { burst: 8 * PROOF_COST, per_second: PROOF_COST / 4 };
+/// All of one standing together: 32, then eight per second; 6% of a processor at the worst.
+pub const ALL_PROOFS: Rate = Rate { burst: 32 * PROOF_COST, per_second: 8 * PROOF_COST };
 
 const _: () = assert!(CHUNK_BYTES + 64 <= FRAME_BYTES && CERTIFICATE_BYTES + 64 <= FRAME_BYTES);
 const _: () = assert!(LIST_ENTRIES * 65 <= CHUNK_BYTES && STAMP_ENTRIES * 48 <= CHUNK_BYTES);
 const _: () = assert!(2 * (RECORD_BYTES + 2) < FRAME_BYTES, "the two records of a proof fit one answer");
-const _: () = assert!(STRANGER.burst > CHUNK_BYTES as u64 + REQUEST_COST && STRANGER.burst > PROOF_COST);
+const _: () = assert!(STRANGER.burst > FRAME_BYTES as u64 + REQUEST_COST, "the longest answer can be paid for");
+const _: () = assert!(PUSH_COST < FRAME_BYTES as u64);
+const _: () = assert!(8 * LEAST_PER_SECOND <= STRANGER.per_second, "whoever is held back by its bucket is no liar");

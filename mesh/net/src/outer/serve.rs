@@ -7,6 +7,8 @@
 //! | its own status record, pushed | | | yes |
 //!
 //! A visit is one stream, one request at a time, on a task of the connection: when the connection goes, so does the visit.
+//! Each standing has its own places and rates. A request is paid for before anything is looked up: with the most that its
+//! answer can be, and what the answer was not is given back.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,11 +23,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::OuterSource;
 use super::bucket::Buckets;
 use super::limits::{
-    ALL_GUESTS, ALL_STRANGERS, CHUNK_BYTES, FRAME_BYTES, GUEST, GUESTS, IDLE, PROOF_COST, REQUEST_BYTES, REQUEST_COST, STRANGER,
-    STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+    ALL_FORMERS, ALL_MEMBERS, ALL_PROOFS, ALL_STRANGERS, CHUNK_BYTES, FORMER, FORMERS, FRAME_BYTES, IDLE, LIST_ENTRIES, MEMBER,
+    MEMBERS, PROOF_COST, PROOFS, PUSH_COST, RECORD_BYTES, REQUEST_BYTES, REQUEST_COST, Rate, STAMP_ENTRIES, STRANGER, STRANGERS,
+    TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
 };
 use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
-use crate::blobs::Duplex;
+use crate::blobs::{BlobSource, Duplex};
 use crate::blobs::download::blocking;
 use crate::counters::Tally;
 
@@ -42,10 +45,34 @@ pub struct OuterDoor {
 
 /// Who is here, and how much each had.
 struct House {
-    strangers: Vec<NodeId>,
-    guests: Vec<NodeId>,
-    stranger_rates: Buckets,
-    guest_rates: Buckets,
+    strangers: Room,
+    formers: Room,
+    members: Room,
+}
+
+impl House {
+    fn room(&mut self, standing: Standing) -> &mut Room {
+        match standing {
+            Standing::Stranger => &mut self.strangers,
+            Standing::Former => &mut self.formers,
+            Standing::Member => &mut self.members,
+        }
+    }
+}
+
+/// The places and rates of one standing.
+struct Room {
+    most: usize,
+    taken: Vec<NodeId>,
+    rates: Buckets,
+    /// Of looking at the certificates of those who have this standing by the documents here.
+    proofs: Buckets,
+}
+
+impl Room {
+    fn new(most: usize, each: Rate, all: Rate) -> Self {
+        Self { most, taken: Vec::new(), rates: Buckets::new(each, all), proofs: Buckets::new(PROOFS, ALL_PROOFS) }
+    }
 }
 
 /// A visitor that was let in. Dropping it frees its place.
@@ -53,6 +80,14 @@ pub struct Visitor {
     door: Arc<OuterDoor>,
     peer: NodeId,
     standing: Standing,
+    piece: Arc<Mutex<Option<Piece>>>,
+}
+
+/// The piece of a blob that a visitor takes chunk by chunk: read and checked once.
+struct Piece {
+    sha256: Digest,
+    number: u32,
+    bytes: Vec<u8>,
 }
 
 /// Why a visit ended before the visitor closed it.
@@ -74,10 +109,9 @@ impl OuterDoor {
     #[must_use]
     pub(crate) fn new(fleet: Digest, source: Arc<dyn OuterSource>, tally: Arc<Tally>) -> Arc<Self> {
         let house = House {
-            strangers: Vec::new(),
-            guests: Vec::new(),
-            stranger_rates: Buckets::new(STRANGER, ALL_STRANGERS),
-            guest_rates: Buckets::new(GUEST, ALL_GUESTS),
+            strangers: Room::new(STRANGERS, STRANGER, ALL_STRANGERS),
+            formers: Room::new(FORMERS, FORMER, ALL_FORMERS),
+            members: Room::new(MEMBERS, MEMBER, ALL_MEMBERS),
         };
         Arc::new(Self { fleet, source, tally, house: Mutex::new(house) })
     }
@@ -121,31 +155,24 @@ impl OuterDoor {
         let source = Arc::clone(&self.source);
         let mut standing = blocking(move || source.standing(peer)).await;
         if standing < Standing::Member && !certificate.is_empty() {
-            self.charge(peer, Standing::Stranger, PROOF_COST)?;
+            let now = Instant::now();
+            self.house().room(standing).proofs.take(peer, PROOF_COST, now).map_err(Refused::Later)?;
             let source = Arc::clone(&self.source);
             standing = standing.max(blocking(move || source.prove(peer, &certificate)).await);
         }
         let mut house = self.house();
-        let (taken, most) =
-            if standing == Standing::Stranger { (&mut house.strangers, STRANGERS) } else { (&mut house.guests, GUESTS) };
+        let Room { most, taken, .. } = house.room(standing);
         // A few visits of one peer at a time, so that nobody takes every place alone.
-        if taken.len() >= most || taken.iter().filter(|known| **known == peer).count() >= VISITS_PER_PEER {
+        if taken.len() >= *most || taken.iter().filter(|known| **known == peer).count() >= VISITS_PER_PEER {
             return Err(Refused::Later(1_000));
         }
         taken.push(peer);
         drop(house);
-        Ok(Visitor { door: Arc::clone(self), peer, standing })
+        Ok(Visitor { door: Arc::clone(self), peer, standing, piece: Arc::default() })
     }
 
     fn house(&self) -> std::sync::MutexGuard<'_, House> {
         self.house.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes `bytes` from what may be served to `peer`.
-    fn charge(&self, peer: NodeId, standing: Standing, bytes: u64) -> Result<(), Refused> {
-        let mut house = self.house();
-        let rates = if standing == Standing::Stranger { &mut house.stranger_rates } else { &mut house.guest_rates };
-        rates.take(peer, bytes, Instant::now()).map_err(Refused::Later)
     }
 }
 
@@ -174,10 +201,7 @@ impl Visitor {
             if matches!(ask, Ask::Hello { .. }) {
                 return Err(WireError::Malformed.into());
             }
-            let given = match self.door.charge(self.peer, self.standing, REQUEST_COST) {
-                Ok(()) => self.give(ask).await,
-                Err(refused) => Err(refused),
-            };
+            let given = self.give(ask).await;
             if let Err(Refused::Later(_)) = given {
                 Tally::add(&self.door.tally.door_postponed, 1);
                 sleep(PATIENCE).await;
@@ -187,28 +211,38 @@ impl Visitor {
         }
     }
 
-    /// The encoded answer, paid for.
+    /// The encoded answer, paid for before it is looked up.
     async fn give(&self, ask: Ask) -> Result<Vec<u8>, Refused> {
-        if self.standing < needs(&ask) {
+        let allowed = self.standing >= needs(&ask);
+        let (least, most) = if allowed { price(&ask) } else { (0, 0) };
+        self.pay(REQUEST_COST + most)?;
+        if !allowed {
             return Err(Refused::Standing);
         }
         let (source, peer, standing) = (Arc::clone(&self.door.source), self.peer, self.standing);
-        let pushes = matches!(ask, Ask::Push { .. });
-        let given = blocking(move || look_up(source.as_ref(), peer, standing, ask)).await?.encode();
+        let (pushes, piece) = (matches!(ask, Ask::Push { .. }), Arc::clone(&self.piece));
+        let given = blocking(move || look_up(source.as_ref(), peer, standing, &piece, ask)).await.map(|given| given.encode());
+        let length = given.as_ref().map_or(0, |given| u64::try_from(given.len()).unwrap_or(u64::MAX));
+        self.door.house().room(self.standing).rates.give_back(self.peer, most.saturating_sub(length.max(least)));
+        let given = given?;
         if pushes {
             Tally::add(&self.door.tally.door_pushes, 1);
         }
-        let length = u64::try_from(given.len()).unwrap_or(u64::MAX);
-        self.door.charge(self.peer, self.standing, length)?;
         Tally::add(&self.door.tally.door_bytes_sent, length);
         Ok(given)
+    }
+
+    /// Takes `bytes` from what may be served to it.
+    fn pay(&self, bytes: u64) -> Result<(), Refused> {
+        let now = Instant::now();
+        self.door.house().room(self.standing).rates.take(self.peer, bytes, now).map_err(Refused::Later)
     }
 }
 
 impl Drop for Visitor {
     fn drop(&mut self) {
         let mut house = self.door.house();
-        let places = if self.standing == Standing::Stranger { &mut house.strangers } else { &mut house.guests };
+        let places = &mut house.room(self.standing).taken;
         if let Some(at) = places.iter().position(|known| *known == self.peer) {
             places.swap_remove(at);
         }
@@ -226,7 +260,29 @@ fn needs(ask: &Ask) -> Standing {
     }
 }
 
-fn look_up(source: &dyn OuterSource, peer: NodeId, standing: Standing, ask: Ask) -> Result<Answer, Refused> {
+/// What the answer to a request costs at least, whatever comes of it, and at most: in bytes, beside [`REQUEST_COST`].
+fn price(ask: &Ask) -> (u64, u64) {
+    // With the answer's tag.
+    let most = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(1);
+    match ask {
+        Ask::Hello { .. } => (0, 0),
+        Ask::Fleets { .. } | Ask::Documents { .. } => (0, most(LIST_ENTRIES * 65)),
+        Ask::Certificate => (0, most(2 * 65)),
+        Ask::Document { .. } | Ask::Blob { .. } | Ask::Hashes { .. } => (0, most(8 + CHUNK_BYTES)),
+        // A whole page however short it is: for one that is empty every record of the fleet is looked at.
+        Ask::Stamps { .. } => (most(STAMP_ENTRIES * 48), most(STAMP_ENTRIES * 48)),
+        Ask::Record { .. } => (0, most(2 * (2 + RECORD_BYTES))),
+        Ask::Push { .. } => (PUSH_COST, PUSH_COST),
+    }
+}
+
+fn look_up(
+    source: &dyn OuterSource,
+    peer: NodeId,
+    standing: Standing,
+    piece: &Mutex<Option<Piece>>,
+    ask: Ask,
+) -> Result<Answer, Refused> {
     match ask {
         Ask::Hello { .. } => Err(Refused::Malformed),
         Ask::Fleets { after } => Ok(Answer::List(source.fleets(after))),
@@ -243,7 +299,7 @@ fn look_up(source: &dyn OuterSource, peer: NodeId, standing: Standing, ask: Ask)
                 Err(Refused::NotHere)
             }
         }
-        Ask::Blob { sha256, offset } => blob_chunk(source, &sha256, offset),
+        Ask::Blob { sha256, offset } => blob_chunk(source.blobs().as_ref(), piece, &sha256, offset),
         Ask::Hashes { sha256, offset } => {
             let list = source.blobs().hash_list(&sha256).ok_or(Refused::NotHere)?.to_bytes();
             let total = u64::try_from(list.len()).unwrap_or(u64::MAX);
@@ -261,22 +317,36 @@ fn look_up(source: &dyn OuterSource, peer: NodeId, standing: Standing, ask: Ask)
 }
 
 /// Only whole blobs are given: a visitor has nobody else to ask for the rest.
-fn blob_chunk(source: &dyn OuterSource, sha256: &Digest, offset: u64) -> Result<Answer, Refused> {
-    let blobs = source.blobs();
+fn blob_chunk(
+    blobs: &dyn BlobSource,
+    kept: &Mutex<Option<Piece>>,
+    sha256: &Digest,
+    offset: u64,
+) -> Result<Answer, Refused> {
     let described = blobs.describe(sha256).filter(|described| described.held.is_full()).ok_or(Refused::NotHere)?;
     let total = described.size_bytes;
     if offset >= total {
         return Ok(Answer::Chunk { total, bytes: Vec::new() });
     }
     let layout = Layout::of(total).map_err(|_| Refused::NotHere)?;
-    let piece = u32::try_from(offset / layout.piece_bytes()).map_err(|_| Refused::NotHere)?;
-    let bytes = blobs.read_piece(sha256, piece).map_err(|error| {
-        tracing::debug!(%sha256, piece, %error, "a piece cannot be given at the outer door");
-        Refused::NotHere
-    })?;
-    let within = usize::try_from(offset % layout.piece_bytes()).unwrap_or(usize::MAX).min(bytes.len());
-    let chunk = bytes.get(within..bytes.len().min(within.saturating_add(CHUNK_BYTES))).unwrap_or_default();
-    Ok(Answer::Chunk { total, bytes: chunk.to_vec() })
+    let number = u32::try_from(offset / layout.piece_bytes()).map_err(|_| Refused::NotHere)?;
+    let within = usize::try_from(offset % layout.piece_bytes()).unwrap_or(usize::MAX);
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let piece = match kept.take().filter(|piece| piece.sha256 == *sha256 && piece.number == number) {
+        Some(piece) => piece,
+        None => {
+            let bytes = blobs.read_piece(sha256, number).map_err(|error| {
+                tracing::debug!(%sha256, number, %error, "a piece cannot be given at the outer door");
+                Refused::NotHere
+            })?;
+            Piece { sha256: *sha256, number, bytes }
+        }
+    };
+    let end = piece.bytes.len().min(within.saturating_add(CHUNK_BYTES));
+    let bytes = piece.bytes.get(within.min(end)..end).unwrap_or_default().to_vec();
+    // Until its last chunk has gone.
+    *kept = (end < piece.bytes.len()).then_some(piece);
+    Ok(Answer::Chunk { total, bytes })
 }
 
 async fn answer(stream: &mut impl Duplex, message: &[u8]) -> Result<(), VisitError> {

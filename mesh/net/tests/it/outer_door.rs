@@ -1,6 +1,7 @@
 //! Who gets what at an outer door, and what it withstands: over pipes, in virtual time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::AsyncWriteExt;
@@ -9,7 +10,7 @@ use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::RecordKind;
 use groundswell_net::outer::limits::{
-    CHUNK_BYTES, GUESTS, IDLE, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+    ANSWER_WITHIN, CHUNK_BYTES, FORMERS, IDLE, LATER_LEAST, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
 };
 use groundswell_net::outer::serve::{OuterDoor, VisitError};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
@@ -192,7 +193,7 @@ async fn who_asks_nothing_takes_nothing_or_stays_for_ever_is_shown_out_and_leave
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_of_strangers_is_bounded_and_keeps_no_guest_out() {
+async fn crowds_of_strangers_and_of_former_members_are_bounded_and_keep_no_member_out() {
     let things = things();
     let mut crowd = Vec::new();
     for n in 0..STRANGERS {
@@ -207,19 +208,20 @@ async fn a_crowd_of_strangers_is_bounded_and_keeps_no_guest_out() {
     }
     let mut third = knock(&things.door, node(FORMER));
     assert_eq!(third.hello(b"").await, Answer::Refused(Refused::Later(1_000)));
-    for n in 0..GUESTS - VISITS_PER_PEER {
-        let mut guest = knock(&things.door, node(30 + u8::try_from(n).unwrap()));
-        assert_eq!(guest.hello(b"once valid").await, Answer::Welcome(Standing::Former));
-        mine.push(guest);
+    for n in 0..FORMERS - VISITS_PER_PEER {
+        let mut former = knock(&things.door, node(30 + u8::try_from(n).unwrap()));
+        assert_eq!(former.hello(b"once valid").await, Answer::Welcome(Standing::Former));
+        mine.push(former);
     }
-    let mut full = knock(&things.door, node(MEMBER));
-    assert_eq!(full.hello(b"").await, Answer::Refused(Refused::Later(1_000)));
+    let mut full = knock(&things.door, node(60));
+    assert_eq!(full.hello(b"once valid").await, Answer::Refused(Refused::Later(1_000)));
+    let _member = enter(&things.door, node(MEMBER)).await;
     drop(mine);
     drop(full);
     // Their places are free once the keeper has noticed.
     tokio::task::yield_now().await;
     sleep(Duration::from_millis(1)).await;
-    enter(&things.door, node(MEMBER)).await;
+    enter(&things.door, node(FORMER)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,21 +273,70 @@ async fn a_visitor_that_is_told_to_wait_waits_and_gets_everything_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forged_certificates_cost_their_sender_not_the_keeper() {
+async fn forged_certificates_cost_their_sender_and_nobody_whom_the_keeper_knows() {
     let things = things();
-    let mut welcomed = 0;
-    for _ in 0..100 {
-        let mut forger = knock(&things.door, node(50));
-        match forger.hello(b"forged").await {
-            Answer::Welcome(Standing::Stranger) => welcomed += 1,
-            Answer::Refused(Refused::Later(_)) => {}
-            other => panic!("{other:?}"),
-        }
+    let forge = async |seed: u8| {
+        let mut forger = knock(&things.door, node(seed));
+        let answer = forger.hello(b"forged").await;
         drop(forger.stream);
         let _ = forger.served.await;
+        match answer {
+            Answer::Welcome(Standing::Stranger) => true,
+            Answer::Refused(Refused::Later(_)) => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut looked_at = 0;
+    for _ in 0..100 {
+        looked_at += u32::from(forge(50).await);
     }
-    // 16 KiB for each look at a certificate, of the 512 KiB that it has.
-    assert_eq!(welcomed, 32);
+    assert_eq!(looked_at, 8, "as many as one peer has at once");
+    for n in 100..200 {
+        looked_at += u32::from(forge(n).await);
+    }
+    assert_eq!(looked_at, 32, "and all whom the keeper does not know");
+    // What strangers pull is counted elsewhere, and so are those whom the keeper knows: with a certificate that is new to it.
+    let mut stranger = visit(&things, node(STRANGE), b"").await.unwrap();
+    assert_eq!(stranger.fleets(0).await.unwrap().len(), 1);
+    assert_eq!(visit(&things, node(FORMER), b"renewed").await.unwrap().standing(), Standing::Member);
+    assert_eq!(visit(&things, node(MEMBER), b"forged").await.unwrap().standing(), Standing::Member);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_looked_up_that_is_not_paid_for() {
+    let things = things();
+    let looked_up = || things.shelf.looked_up.load(Ordering::Relaxed);
+    let mut former = enter(&things.door, node(FORMER)).await;
+    let (start, mut given, mut lists, mut later) = (Instant::now(), 0, 0, 0);
+    // Faster than its rate, with requests whose answers are small or large; lists of stamps that hold next to nothing.
+    while later < 100 {
+        for ask in [
+            Ask::Stamps { kind: RecordKind::Status, after: node(250) },
+            Ask::Document { digest: things.release, offset: 0 },
+            Ask::Document { digest: Digest([0; 32]), offset: 0 },
+        ] {
+            match former.ask(ask).await {
+                Answer::Refused(Refused::Later(_)) => later += 1,
+                Answer::Stamps(_) => (given, lists) = (given + 1, lists + 1),
+                _ => given += 1,
+            }
+        }
+    }
+    assert_eq!(looked_up(), given, "what is put off is not looked at");
+    let rate = groundswell_net::outer::limits::FORMER;
+    let most = rate.burst + rate.per_second * (start.elapsed().as_secs() + 1);
+    assert!(lists > 0 && lists * 1_360 * 48 <= most, "a list costs a whole page: {lists} in {:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_piece_is_read_once_however_many_chunks_are_taken_of_it() {
+    let mut shelf = Shelf { blob: vec![7; (16 << 20) + 1], ..Shelf::default() };
+    shelf.standings.insert(node(MEMBER), Standing::Member);
+    let (shelf, blob) = (Arc::new(shelf), Digest::of(&vec![7; (16 << 20) + 1]));
+    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _);
+    let mut member = Visit::begin(knock(&door, node(MEMBER)).stream, FLEET, Vec::new()).await.unwrap();
+    assert_eq!(member.blob(blob, 0, 4 * 131_072).await.unwrap(), vec![7; 4 * 131_072]);
+    assert_eq!(shelf.pieces_read.load(Ordering::Relaxed), 4);
 }
 
 /// A keeper that lies plays on the other end.

@@ -1,6 +1,7 @@
 //! A keeper of an outer door over plain memory, and visitors on pipes: the protocol without a mesh.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use groundswell_core::blob::{HashList, Layout, PieceSet};
@@ -30,6 +31,9 @@ pub(crate) struct Shelf {
     pub(crate) records: BTreeMap<(u8, NodeId), Vec<Vec<u8>>>,
     pub(crate) blob: Vec<u8>,
     pub(crate) pushed: Mutex<Vec<(NodeId, Vec<u8>)>>,
+    /// How often something was looked up for an answer.
+    pub(crate) looked_up: AtomicU32,
+    pub(crate) pieces_read: Arc<AtomicU32>,
 }
 
 impl Shelf {
@@ -56,7 +60,11 @@ impl OuterSource for Shelf {
         self.standings.get(&peer).copied().unwrap_or(Standing::Stranger)
     }
     fn prove(&self, _: NodeId, certificate: &[u8]) -> Standing {
-        if certificate == b"once valid" { Standing::Former } else { Standing::Stranger }
+        match certificate {
+            b"once valid" => Standing::Former,
+            b"renewed" => Standing::Member,
+            _ => Standing::Stranger,
+        }
     }
     fn fleets(&self, _: u64) -> Vec<Listed> {
         self.documents.iter().filter(|(_, (kind, _))| *kind == Kind::Fleet).map(|(digest, _)| self.listed(digest)).collect()
@@ -68,11 +76,13 @@ impl OuterSource for Shelf {
         self.documents.keys().filter(|digest| **digest > after).map(|digest| self.listed(digest)).take(2).collect()
     }
     fn document(&self, digest: &Digest, offset: u64, most: usize) -> Option<(Kind, u64, Vec<u8>)> {
+        self.looked_up.fetch_add(1, Ordering::Relaxed);
         let (kind, bytes) = self.documents.get(digest)?;
         let from = usize::try_from(offset).unwrap().min(bytes.len());
         Some((*kind, bytes.len() as u64, bytes[from..bytes.len().min(from + most)].to_vec()))
     }
     fn stamps(&self, _: NodeId, kind: RecordKind, after: NodeId) -> Vec<(NodeId, Stamp)> {
+        self.looked_up.fetch_add(1, Ordering::Relaxed);
         let of_kind = self.records.keys().filter(|(of, node)| *of == number(kind) && *node > after);
         of_kind.map(|(_, node)| (*node, Stamp { incarnation: 1, counter: 7 })).take(2).collect()
     }
@@ -88,11 +98,11 @@ impl OuterSource for Shelf {
         Ok(())
     }
     fn blobs(&self) -> Arc<dyn BlobSource> {
-        Arc::new(OneBlob(self.blob.clone()))
+        Arc::new(OneBlob(self.blob.clone(), Arc::clone(&self.pieces_read)))
     }
 }
 
-struct OneBlob(Vec<u8>);
+struct OneBlob(Vec<u8>, Arc<AtomicU32>);
 
 impl OneBlob {
     fn layout(&self, sha256: &Digest) -> Option<Layout> {
@@ -112,6 +122,7 @@ impl BlobSource for OneBlob {
         hasher.finish()
     }
     fn read_piece(&self, sha256: &Digest, piece: u32) -> Result<Vec<u8>, ReadError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         let range = self.layout(sha256).ok_or(ReadError::NoBlob)?.range(piece).ok_or(ReadError::Beyond(piece))?;
         Ok(self.0[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].to_vec())
     }

@@ -3,15 +3,12 @@
 use alloc::vec::Vec;
 
 use super::{Placed, Shelf, add_rival};
-use crate::crypto::Crypto;
 use crate::digest::Digest;
 use crate::documents::Body;
 use crate::documents::certificate::Certificate;
 use crate::documents::rejection::{Reason, Rejection};
-use crate::limits::DOCUMENT_BYTES;
 use crate::node_id::NodeId;
 use crate::time::Timestamp;
-use crate::trust::verify;
 
 /// Serials of one node that are kept even if no roster names them.
 const KEPT_SERIALS: usize = 2;
@@ -74,32 +71,6 @@ impl Shelf {
     #[must_use]
     pub fn was_member(&self, node: &NodeId) -> bool {
         !self.is_revoked(node) && !self.is_retired(node) && self.newest_certificate(node).is_some()
-    }
-
-    /// Whether `published` is a certificate that made `node` a member once: signed as it must be under some fleet version
-    /// of the chain, expired or not, its keys removed since or not. Nothing is taken.
-    ///
-    /// # Errors
-    /// As [`Shelf::judge`]; `revoked` for whom root revoked or who is retired, `conflict` for a certificate that is void.
-    pub fn judge_former(&self, node: &NodeId, published: &[u8], crypto: &dyn Crypto) -> Result<(), Rejection> {
-        verify::check_size(published, DOCUMENT_BYTES)?;
-        let (envelope, body) = verify::read(published)?;
-        let digest = envelope.digest();
-        verify::check_fleet(&body, &digest, &self.fleet_id())?;
-        let Body::Node(certificate) = &body else {
-            return Err(Rejection::malformed("type", "a certificate was asked for"));
-        };
-        if certificate.node != *node {
-            return Err(Rejection::malformed("node", "the certificate is another node's"));
-        }
-        if certificate.retired || self.is_revoked(node) || self.is_retired(node) {
-            return Err(Rejection::new(Reason::Revoked, "node", alloc::format!("{node} is revoked or retired")));
-        }
-        let rivals = self.certificates.get(node).and_then(|serials| serials.get(&certificate.serial));
-        if rivals.is_some_and(|rivals| rivals.iter().any(|other| *other != digest)) {
-            return Err(Rejection::new(Reason::Conflict, "serial", alloc::format!("{node} has two bodies of this serial")));
-        }
-        self.signed_under_some_version(&body, &envelope, crypto)
     }
 
     /// Retired for good.

@@ -5,19 +5,12 @@
 use alloc::vec::Vec;
 
 use super::{Placed, Shelf, add_rival};
-use crate::crypto::Crypto;
 use crate::digest::Digest;
 use crate::documents::Body;
-use crate::documents::envelope::Envelope;
 use crate::documents::fleet::Fleet;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::documents::rollout::Rollout;
-use crate::trust::threshold::count_distinct;
 use crate::trust::verify;
-
-/// Fleet versions under which an old certificate is tried: more than a fleet signs in a decade, and what a stranger's
-/// certificate may cost at most.
-const VERSIONS_TRIED: usize = 64;
 
 impl Shelf {
     /// The fleet document that verifies: the newest version; of two rivals the one that was here first.
@@ -47,29 +40,6 @@ impl Shelf {
             let first = rivals.iter().filter(move |digest| goes_by == Some(**digest));
             first.chain(rivals.iter().filter(move |digest| goes_by != Some(**digest))).copied()
         })
-    }
-
-    /// Step 6 under any version of the chain, the newest first: for what may have been signed by keys that were removed.
-    pub(super) fn signed_under_some_version(
-        &self,
-        body: &Body,
-        envelope: &Envelope,
-        crypto: &dyn Crypto,
-    ) -> Result<(), Rejection> {
-        let mut refused = Rejection::new(Reason::Fleet, "fleet", "no fleet document is known here yet: bring it first");
-        let versions = self.fleets.values().rev().flatten().filter_map(|digest| self.fleet_by_digest(digest));
-        for fleet in versions.take(VERSIONS_TRIED) {
-            let (role, name) = verify::role_of(body, fleet)?;
-            match count_distinct(&envelope.body, &envelope.signatures, &role.keys, crypto).require(
-                &role.keys,
-                role.threshold,
-                name,
-            ) {
-                Ok(()) => return Ok(()),
-                Err(rejection) => refused = rejection,
-            }
-        }
-        Err(refused)
     }
 
     pub(super) fn fleet_by_digest(&self, digest: &Digest) -> Option<&Fleet> {

@@ -2,7 +2,7 @@
 //!
 //! [`Shelf::offer`] is the one way in; it takes the numbered steps of [`super::verify`]. Expiry is never judged at receipt:
 //! methods that judge take a wall clock. Each kind has its file: [`fleets`], [`certificates`], [`releases`], [`rosters`],
-//! [`rollouts`]; [`retention`] keeps the whole within its bounds.
+//! [`rollouts`]; [`retention`] keeps the whole within its bounds, [`shown`] judges what peers show at doors.
 
 mod certificates;
 mod fleets;
@@ -10,10 +10,12 @@ mod releases;
 mod retention;
 mod rollouts;
 mod rosters;
+mod shown;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use super::local::LocalTrust;
 use super::threshold::{Signers, count_distinct};
@@ -31,6 +33,7 @@ use crate::time::Timestamp;
 use crate::trust::key::PublicKey;
 
 pub use rollouts::RolloutInForce;
+pub use shown::Shown;
 
 /// At most two bodies under one identity, in order of their digests: the second is proof of a conflict.
 type Rivals = Vec<Digest>;
@@ -55,6 +58,8 @@ pub struct Shelf {
     rollouts: BTreeMap<RolloutId, rollouts::Generations>,
     /// Held documents that are neither certificates nor rosters.
     documents: usize,
+    /// See [`Shelf::revision`].
+    revision: u64,
 }
 
 /// A verified document.
@@ -63,6 +68,8 @@ struct Held {
     body: Body,
     body_bytes: usize,
     envelope: Vec<u8>,
+    /// SHA-256 of the envelope: hashed once, however often it is listed.
+    published: Digest,
     signers: Signers,
 }
 
@@ -122,6 +129,7 @@ impl Shelf {
             pinned_rosters: BTreeSet::new(),
             rollouts: BTreeMap::new(),
             documents: 0,
+            revision: 0,
         }
     }
 
@@ -150,21 +158,6 @@ impl Shelf {
             verify::check_size(bytes, DOCUMENT_BYTES)?;
         }
         self.take(envelope, origin, crypto)
-    }
-
-    /// Whether a document's published form carries the signatures that its kind needs, and keeps within what root allows.
-    /// Nothing is taken: so a stranger's word costs no more than the signatures in it.
-    ///
-    /// # Errors
-    /// As [`Shelf::offer`], but for what only its place among the others can tell.
-    pub fn judge(&self, bytes: &[u8], crypto: &dyn Crypto) -> Result<Body, Rejection> {
-        let envelope = Envelope::parse(bytes)?;
-        verify::check_size(bytes, if envelope.kind == Kind::Roster { PUBLISHED_ROSTER_BYTES } else { DOCUMENT_BYTES })?;
-        let (digest, body) = (envelope.digest(), Body::parse(envelope.kind, &envelope.body)?);
-        verify::check_fleet(&body, &digest, &self.fleet_id)?;
-        self.authorise(&body, &digest, &envelope, Origin::Fetched, crypto)?;
-        self.check_limits(&body)?;
-        Ok(body)
     }
 
     /// Takes a roster's published form.
@@ -232,8 +225,10 @@ impl Shelf {
         }
         let kind = envelope.kind;
         let stripped = Envelope { kind, body: envelope.body, signatures: signers.signatures() };
-        let held = Held { body, body_bytes: stripped.body.len(), envelope: stripped.to_bytes(), signers };
-        let bytes = held.envelope.clone();
+        let bytes = stripped.to_bytes();
+        let (body_bytes, published) = (stripped.body.len(), Digest::of(&bytes));
+        let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers };
+        self.revision += 1;
         self.documents += usize::from(!matches!(kind, Kind::Node | Kind::Roster));
         self.held.insert(digest, held);
         placed.dropped.extend(evicted);
@@ -284,11 +279,12 @@ impl Shelf {
         if changed {
             let merged = Envelope { kind: envelope.kind, body: envelope.body.clone(), signatures: held.signers.signatures() };
             held.envelope = merged.to_bytes();
+            held.published = Digest::of(&held.envelope);
+            self.revision += 1;
         }
         let bytes = held.envelope.clone();
-        let offered =
-            Offered { kind: envelope.kind, digest, fresh: false, changed, envelope: bytes, dropped: Vec::new(), conflict: None };
-        Ok(offered)
+        let (kind, dropped) = (envelope.kind, Vec::new());
+        Ok(Offered { kind, digest, fresh: false, changed, envelope: bytes, dropped, conflict: None })
     }
 
     /// Every key whose signature on `body` is worth keeping.
@@ -363,6 +359,19 @@ impl Shelf {
         self.held.get(digest).map(|held| held.envelope.as_slice())
     }
 
+    /// SHA-256 of the published form of a document here.
+    #[must_use]
+    pub fn published(&self, digest: &Digest) -> Option<Digest> {
+        self.held.get(digest).map(|held| held.published)
+    }
+
+    /// Counts what changes here since this process began: another number means that a document came, went, or has other
+    /// signatures, and that a verdict of before may be another now.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// A document's body.
     #[must_use]
     pub fn body(&self, digest: &Digest) -> Option<&Body> {
@@ -378,6 +387,12 @@ impl Shelf {
     /// Everything that sync carries, in order of digests; rosters are fetched instead.
     pub fn inventory(&self) -> impl Iterator<Item = (Digest, Kind)> + '_ {
         self.held.iter().map(|(digest, held)| (*digest, held.body.kind())).filter(|(_, kind)| *kind != Kind::Roster)
+    }
+
+    /// The same above `after`.
+    pub fn inventory_after(&self, after: Digest) -> impl Iterator<Item = (Digest, Kind)> + '_ {
+        let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
+        above.map(|(digest, held)| (*digest, held.body.kind())).filter(|(_, kind)| *kind != Kind::Roster)
     }
 
     /// The newest `issuedAt` verified; a new fleet version sets it anew. Keep it on disk.

@@ -23,9 +23,7 @@ impl Shelf {
             Err(Rejection::new(Reason::TooLarge, "type", format!("{most} {what} are kept here and none of them can be dropped")))
         };
         match body {
-            Body::Node(_) if self.held.len().saturating_sub(self.documents + self.rosters.len()) >= CERTIFICATES => {
-                full("certificates", CERTIFICATES)
-            }
+            Body::Node(_) if self.certificates_held() >= CERTIFICATES => full("certificates", CERTIFICATES),
             Body::Node(_) => Ok(Vec::new()),
             Body::Roster(_) if self.rosters().count() < ROSTERS => Ok(Vec::new()),
             Body::Roster(_) => match self.superseded_rosters().into_iter().next() {
@@ -38,6 +36,11 @@ impl Shelf {
                 leave => Ok(leave),
             },
         }
+    }
+
+    /// How many certificates are held, in force or not.
+    pub(super) fn certificates_held(&self) -> usize {
+        self.held.len().saturating_sub(self.documents + self.rosters.len())
     }
 
     /// Whether a rollout in force or the fleet document names a roster.
@@ -73,6 +76,7 @@ impl Shelf {
     /// Takes a document off the shelf and out of every list. Harmless when it is gone already.
     pub(super) fn forget(&mut self, digest: &Digest) {
         let Some(held) = self.held.remove(digest) else { return };
+        self.revision += 1;
         self.documents -= usize::from(!matches!(held.body.kind(), Kind::Node | Kind::Roster));
         match held.body {
             Body::Fleet(fleet) => unlist(&mut self.fleets, &fleet.version, digest),
