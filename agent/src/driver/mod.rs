@@ -138,7 +138,7 @@ impl Driver {
         let admission: Arc<dyn Admission> = Arc::<Door>::clone(&parts.door);
         let guide = Arc::new(Guide::new(parts.network.clone(), Arc::clone(&admission)));
         let fetcher = Arc::new(Fetcher::new(Arc::<Guide>::clone(&guide), parts.network.local_id()));
-        let (visitor, brought) = Visitor::new(parts.network.clone(), parts.node.clone(), admission.fleet());
+        let (visitor, brought) = Visitor::new(parts.network.clone(), parts.node.clone(), admission.fleet(), parts.clock.clone());
         let blobs = parts.blobs.watch();
         let (fetches, fetched) = Fetches::new(fetcher, parts.blobs.clone());
         Ok(Self {
@@ -343,7 +343,10 @@ impl Driver {
     /// What a visit brought, verified by the core like everything else.
     fn take_brought(&mut self, brought: Brought) {
         match brought {
-            Brought::Document(keeper, bytes) => self.feed(Input::Document { bytes, source: Source::Peer(keeper) }),
+            Brought::Document { keeper, bytes, verdict } => {
+                let ticket = self.hands.visit_ticket(verdict);
+                self.feed(Input::Document { bytes, source: Source::Visit { keeper, ticket } });
+            }
             Brought::Records(keeper, records) => self.feed(Input::Shown { keeper, records }),
             Brought::Ended { keeper, addresses, end, reason } => {
                 match (end, keeper) {

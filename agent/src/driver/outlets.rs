@@ -41,6 +41,8 @@ pub(super) struct Outlets {
     /// Reports that a device could not give because it did not take the step; the driver hands them to the core.
     pub(super) refused_steps: Vec<(Product, Report)>,
     waiting: BTreeMap<u64, Reply<Result<Accepted, PublishError>>>,
+    /// Visits that wait to hear what became of a document: as many as one visit asks for at once.
+    visits: BTreeMap<u64, Reply<Result<Accepted, Rejection>>>,
     last_ticket: u64,
 }
 
@@ -66,6 +68,7 @@ impl Outlets {
             guide,
             refused_steps: Vec::new(),
             waiting: BTreeMap::new(),
+            visits: BTreeMap::new(),
             last_ticket: LOCAL,
         }
     }
@@ -105,8 +108,16 @@ impl Outlets {
         self.last_ticket
     }
 
+    /// The same for a document that a visit brought.
+    pub(super) fn visit_ticket(&mut self, reply: Reply<Result<Accepted, Rejection>>) -> u64 {
+        self.last_ticket += 1;
+        self.visits.insert(self.last_ticket, reply);
+        self.last_ticket
+    }
+
     /// Answers everybody who waits for a document to become durable: it is not, now.
     pub(super) fn fail_waiting(&mut self, detail: &str) {
+        self.visits.clear();
         for (_, reply) in std::mem::take(&mut self.waiting) {
             // A client that has gone needs no answer.
             let _ = reply.send(Err(PublishError::Fault(detail.to_owned())));
@@ -114,6 +125,11 @@ impl Outlets {
     }
 
     fn answer(&mut self, ticket: u64, outcome: Result<Accepted, Rejection>) {
+        if let Some(reply) = self.visits.remove(&ticket) {
+            // A visit that was given up hears nothing more.
+            let _ = reply.send(outcome);
+            return;
+        }
         if ticket & LOCAL != 0 {
             if let Some(reply) = self.waiting.remove(&ticket) {
                 let _ = reply.send(outcome.map_err(PublishError::Rejected));

@@ -1,37 +1,47 @@
-//! One visit at another node's outer door: brings what it has to the driver, judges nothing.
+//! One visit at another node's outer door: brings what it has to the driver, judges nothing, believes nothing.
 //!
 //! In the order in which things can be used: this node's own record there; the fleet documents one by one; its own newest
-//! certificate; other documents, certificates before what names them; records that are newer than those here. Rosters and
-//! blobs come by the ordinary downloads, through [`groundswell_net::outer::guide::Guide`].
+//! certificate; other documents, certificates before what names them; records that are newer than those here. Each handful
+//! of documents is judged and on disk before the next is asked for. Rosters and blobs come by the ordinary downloads,
+//! through [`groundswell_net::outer::guide::Guide`].
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
+use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::limits::DOCUMENT_BYTES;
+use groundswell_core::node::effect::Accepted;
 use groundswell_core::node::input::VisitEnd;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::{RecordKey, RecordKind};
+use groundswell_core::trust::verify;
 use groundswell_net::Network;
 use groundswell_net::outer::limits::{VISIT, WINDOW};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{Listed, Refused, Standing};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::seen::{Seen, Verdict};
 use crate::admission::SharedNode;
+use crate::clock::Clock;
 
 /// What a visit brought that waits for the driver; the visit waits when it is full.
 const BROUGHT: usize = 32;
-/// Published forms that were brought and not kept, which need not be brought again: of superseded documents, mostly.
-const REMEMBERED: usize = 4_096;
 
 /// What a visit brings.
 #[derive(Debug)]
 pub(crate) enum Brought {
     /// A document's published form.
-    Document(NodeId, Vec<u8>),
+    Document {
+        /// Whose door it came through.
+        keeper: NodeId,
+        /// Its bytes.
+        bytes: Vec<u8>,
+        /// Where the core's answer goes, once what it took is on disk; dropped when the disk fails.
+        verdict: oneshot::Sender<Result<Accepted, Rejection>>,
+    },
     /// Records: each alone, or the two of a proof.
     Records(NodeId, Vec<Vec<Vec<u8>>>),
     /// It has ended.
@@ -49,11 +59,7 @@ pub(crate) enum Brought {
 
 /// Goes visiting, one visit at a time.
 pub(crate) struct Visitor {
-    network: Network,
-    node: SharedNode,
-    fleet: Digest,
-    brought: mpsc::Sender<Brought>,
-    seen: Arc<Mutex<BTreeSet<Digest>>>,
+    errand: Errand,
     under_way: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -67,9 +73,10 @@ impl Drop for Visitor {
 
 impl Visitor {
     /// A visitor at home, and where what it brings comes out.
-    pub(crate) fn new(network: Network, node: SharedNode, fleet: Digest) -> (Self, mpsc::Receiver<Brought>) {
+    pub(crate) fn new(network: Network, node: SharedNode, fleet: Digest, clock: Clock) -> (Self, mpsc::Receiver<Brought>) {
         let (brought, inbox) = mpsc::channel(BROUGHT);
-        (Self { network, node, fleet, brought, seen: Arc::default(), under_way: None }, inbox)
+        let errand = Errand { network, node, fleet, clock, brought, seen: Arc::default() };
+        (Self { errand, under_way: None }, inbox)
     }
 
     /// Begins a visit; one that is still under way is given up.
@@ -77,23 +84,27 @@ impl Visitor {
         if let Some(visit) = self.under_way.take() {
             visit.abort();
         }
-        let errand = Errand {
-            network: self.network.clone(),
-            node: self.node.clone(),
-            fleet: self.fleet,
-            brought: self.brought.clone(),
-            seen: Arc::clone(&self.seen),
-        };
+        let errand = self.errand.clone();
         self.under_way = Some(tokio::spawn(async move { errand.run(peer, addresses, push).await }));
     }
 }
 
+#[derive(Clone)]
 struct Errand {
     network: Network,
     node: SharedNode,
     fleet: Digest,
+    clock: Clock,
     brought: mpsc::Sender<Brought>,
-    seen: Arc<Mutex<BTreeSet<Digest>>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// How much a keeper gave.
+enum Gave {
+    /// Everything.
+    All,
+    /// Less, for this reason.
+    Less(&'static str),
 }
 
 impl Errand {
@@ -101,8 +112,8 @@ impl Errand {
         let mut keeper = peer;
         let ended = timeout(VISIT, self.visit(&mut keeper, &addresses, push)).await.unwrap_or(Err(VisitFailed::Late));
         let (end, reason) = match ended {
-            Ok(Standing::Stranger) => (VisitEnd::Partial, Some("this node is a stranger there".to_owned())),
-            Ok(_) => (VisitEnd::Complete, None),
+            Ok(Gave::All) => (VisitEnd::Complete, None),
+            Ok(Gave::Less(why)) => (VisitEnd::Partial, Some(why.to_owned())),
             Err(VisitFailed::Refused(refused)) => (VisitEnd::Partial, Some(refused.to_string())),
             Err(error) => (VisitEnd::Failed, Some(error.to_string())),
         };
@@ -117,69 +128,112 @@ impl Errand {
         drop(self.brought.send(brought).await);
     }
 
+    /// What it says of itself, its keeper may say falsely: it gave everything only if it is a member by the documents here, as
+    /// they are in the end, and showed the fleet document that is in force here.
     async fn visit(
         &self,
         keeper: &mut Option<NodeId>,
         addresses: &[String],
-        push: Option<Vec<u8>>,
-    ) -> Result<Standing, VisitFailed> {
+        mut push: Option<Vec<u8>>,
+    ) -> Result<Gave, VisitFailed> {
         let (met, stream) = self.network.visit(*keeper, addresses.to_vec()).await?;
         *keeper = Some(met);
         let certificate = self.node.lock().own_proof().map(<[u8]>::to_vec).unwrap_or_default();
         let mut visit = Visit::begin(stream, self.fleet, certificate).await?;
-        if let Some(record) = push.filter(|_| visit.standing() == Standing::Member) {
-            match visit.push(record).await {
-                // What the keeper does not take from this node it may still give to it.
-                Ok(()) | Err(VisitFailed::Refused(Refused::Record | Refused::Later(_))) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.push(&mut visit, met, &mut push).await?;
         let version = self.node.lock().shelf().fleet().map_or(0, |fleet| fleet.version);
         // From its own version on, so that a rival of it is seen.
         let fleets = visit.fleets(version.saturating_sub(1)).await?;
-        self.documents(&mut visit, met, fleets).await?;
+        self.documents(&mut visit, met, &fleets).await?;
         let own = visit.certificate().await?;
-        self.documents(&mut visit, met, own).await?;
-        if visit.standing() >= Standing::Former {
-            let mut listed = visit.documents().await?;
-            listed.retain(|listed| !matches!(listed.kind, Kind::Fleet | Kind::Token | Kind::Roster));
-            listed.sort_by_key(|listed| rank(listed.kind));
-            self.documents(&mut visit, met, listed).await?;
-            for kind in [RecordKind::Status, RecordKind::Grants] {
-                self.records(&mut visit, met, kind).await?;
-            }
+        self.documents(&mut visit, met, &own).await?;
+        if visit.standing() < Standing::Former {
+            return Ok(Gave::Less("this node is a stranger there"));
         }
-        Ok(visit.standing())
+        let mut listed = visit.documents().await?;
+        listed.retain(|listed| !matches!(listed.kind, Kind::Fleet | Kind::Token | Kind::Roster));
+        listed.sort_by_key(|listed| rank(listed.kind));
+        self.documents(&mut visit, met, &listed).await?;
+        // Its certificate may have been among them.
+        self.push(&mut visit, met, &mut push).await?;
+        for kind in [RecordKind::Status, RecordKind::Grants] {
+            self.records(&mut visit, met, kind).await?;
+        }
+        let in_force = self.node.lock().shelf().fleet_digest();
+        if !fleets.iter().any(|listed| Some(listed.digest) == in_force) {
+            return Ok(Gave::Less("it does not have the fleet document that is in force here"));
+        }
+        Ok(if self.is_member(&met) { Gave::All } else { Gave::Less("by the documents here its keeper is no member") })
     }
 
-    /// Brings those that are not here in this published form.
-    async fn documents(&self, visit: &mut Visit, keeper: NodeId, mut listed: Vec<Listed>) -> Result<(), VisitFailed> {
-        {
-            let (node, seen) = (self.node.lock(), self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-            listed.retain(|listed| {
-                let here = node.shelf().envelope(&listed.digest);
-                let same = here.is_some_and(|here| Digest::of(here) == listed.published);
-                !same && !seen.contains(&listed.published)
-            });
+    fn is_member(&self, keeper: &NodeId) -> bool {
+        self.node.lock().shelf().member(keeper, self.clock.wall()).is_ok()
+    }
+
+    /// Hands this node's own record over, once, to a member to whom it is one.
+    async fn push(&self, visit: &mut Visit, keeper: NodeId, push: &mut Option<Vec<u8>>) -> Result<(), VisitFailed> {
+        if visit.standing() < Standing::Member || !self.is_member(&keeper) {
+            return Ok(());
         }
-        for batch in listed.chunks(WINDOW) {
-            let published = visit.small_documents(batch, DOCUMENT_BYTES).await?;
+        let Some(record) = push.take() else { return Ok(()) };
+        match visit.push(record).await {
+            // What the keeper does not take from this node it may still give to it.
+            Ok(()) | Err(VisitFailed::Refused(Refused::Record | Refused::Later(_))) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings those that are not here in this published form, and waits for what becomes of them.
+    async fn documents(&self, visit: &mut Visit, keeper: NodeId, listed: &[Listed]) -> Result<(), VisitFailed> {
+        let mut rest = listed.iter();
+        loop {
+            let (batch, before) = self.lacking(&mut rest);
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let published = visit.small_documents(&batch, DOCUMENT_BYTES).await?;
+            let mut waiting = Vec::new();
             for (listed, bytes) in batch.iter().zip(published) {
                 let Some(bytes) = bytes else { continue };
-                {
-                    let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Fleet documents and certificates may be refused today and taken tomorrow.
-                    if !matches!(listed.kind, Kind::Fleet | Kind::Node) {
-                        if seen.len() >= REMEMBERED {
-                            seen.clear();
-                        }
-                        seen.insert(listed.published);
+                let readable = match verify::read(&bytes) {
+                    Ok((envelope, _)) if (envelope.kind, envelope.digest()) != (listed.kind, listed.digest) => {
+                        return Err(VisitFailed::Breach("another document than it listed"));
                     }
+                    read => read.is_ok(),
+                };
+                let (verdict, judged) = oneshot::channel();
+                self.bring(Brought::Document { keeper, bytes, verdict }).await;
+                waiting.push((listed.published, readable, judged));
+            }
+            let mut verdicts = Vec::new();
+            for (published, readable, judged) in waiting {
+                verdicts.push(match judged.await {
+                    Ok(Ok(_)) => (published, Verdict::Taken),
+                    Ok(Err(_)) if !readable => (published, Verdict::Unreadable),
+                    Ok(Err(rejection)) => (published, Verdict::Refused(rejection.reason)),
+                    // The disk failed, or the agent ends: it is brought again.
+                    Err(_) => continue,
+                });
+            }
+            // A verdict that was given while documents came and went may be another now.
+            let after = self.node.lock().shelf().revision();
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            for (published, verdict) in verdicts {
+                if before == after || verdict == Verdict::Unreadable {
+                    seen.note(published, after, verdict);
                 }
-                self.bring(Brought::Document(keeper, bytes)).await;
             }
         }
-        Ok(())
+    }
+
+    /// The next few that are not here in this published form and are worth bringing, and the revision of the documents here.
+    fn lacking(&self, listed: &mut std::slice::Iter<'_, Listed>) -> (Vec<Listed>, u64) {
+        let (node, mut seen) = (self.node.lock(), self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let revision = node.shelf().revision();
+        let lacks = |listed: &&Listed| {
+            node.shelf().published(&listed.digest) != Some(listed.published) && !seen.has(&listed.published, revision)
+        };
+        (listed.filter(lacks).take(WINDOW).copied().collect(), revision)
     }
 
     /// Brings records that are newer than those here.

@@ -20,6 +20,7 @@ mod hooks;
 mod identity;
 mod local_api;
 mod outer_door;
+mod outer_liars;
 mod outer_upgrade;
 mod own_upgrade;
 mod reboot;

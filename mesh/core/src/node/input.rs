@@ -105,7 +105,8 @@ pub enum Input {
 /// How a visit at an outer door ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VisitEnd {
-    /// Everything that the keeper has for this node is here: documents, and records of both kinds.
+    /// Everything that the keeper has for this node is here: documents, and records of both kinds. Counts only at a member's
+    /// door.
     Complete,
     /// Only what a stranger gets, or not all.
     Partial,
@@ -125,6 +126,13 @@ pub enum Source {
     },
     /// A peer, over another protocol.
     Peer(NodeId),
+    /// The keeper of an outer door, on a visit; the visit gets an answer.
+    Visit {
+        /// Who gave it; its identity the handshake proved, nothing more.
+        keeper: NodeId,
+        /// Names the document in the answer.
+        ticket: u64,
+    },
     /// This machine: the local API or a tool; gets an answer.
     Local {
         /// Names the request in the answer.

@@ -70,14 +70,14 @@ impl Node {
                     self.ask_for_rosters();
                 }
                 let peer = match source {
-                    Source::Gossip { peer, .. } | Source::Peer(peer) => Some(peer),
+                    Source::Gossip { peer, .. } | Source::Peer(peer) | Source::Visit { keeper: peer, .. } => Some(peer),
                     Source::Local { .. } | Source::Store => None,
                 };
                 self.tell(Event::DocumentRejected { peer, rejection: rejection.clone() });
                 Err(rejection)
             }
         };
-        if let Source::Gossip { ticket, .. } | Source::Local { ticket } = source {
+        if let Source::Gossip { ticket, .. } | Source::Visit { ticket, .. } | Source::Local { ticket } = source {
             self.effects.push(Effect::Answer { ticket, outcome });
         }
     }

@@ -89,6 +89,10 @@ pub(super) struct Visiting {
     in_vain: u32,
     /// Whose doors gave nothing last time, or were not there: others are tried first.
     avoid: BTreeSet<NodeId>,
+    /// The same of addresses that were given without a name: whoever is there may be nobody's keeper, and slow.
+    avoid_at: BTreeSet<String>,
+    /// The address without a name that the visit under way went to.
+    went_to: Option<String>,
 }
 
 impl Node {
@@ -136,6 +140,7 @@ impl Node {
             return;
         };
         self.visiting.under_way = Some(now.boot);
+        self.visiting.went_to = addresses.first().filter(|_| peer.is_none()).cloned();
         let own = RecordKey { node: self.me, kind: RecordKind::Status };
         let record = self.ledger.record(&own);
         self.visiting.taken_along = record.map(SignedRecord::stamp).unwrap_or_default();
@@ -168,22 +173,25 @@ impl Node {
     /// A visit has ended, or never came back.
     pub(super) fn visit_ended(&mut self, now: Now, keeper: Option<NodeId>, end: &VisitEnd) {
         self.visiting.under_way = None;
+        let went_to = self.visiting.went_to.take();
         match (end, keeper) {
-            (VisitEnd::Complete, Some(keeper)) => {
+            // Everything that leases need of what it knows is here: as good as a sync, from a member. A keeper that is none
+            // may have kept anything back, and what it says of itself counts for nothing.
+            (VisitEnd::Complete, Some(keeper)) if self.shelf.member(&keeper, now.wall).is_ok() => {
                 self.visiting.in_vain = 0;
                 self.visiting.avoid.clear();
-                // Everything that leases need of what it knows is here: as good as a sync, from a member. A keeper that is
-                // none may have kept something back.
-                if self.shelf.member(&keeper, now.wall).is_ok() {
-                    self.synced.note(keeper);
-                    self.pacing.seek.remove(&keeper);
-                    self.duty.stale = true;
-                }
+                self.visiting.avoid_at.clear();
+                self.synced.note(keeper);
+                self.pacing.seek.remove(&keeper);
+                self.duty.stale = true;
             }
             (VisitEnd::Complete | VisitEnd::Partial | VisitEnd::Failed, _) => {
                 self.visiting.in_vain = self.visiting.in_vain.saturating_add(1);
                 if let Some(keeper) = keeper.filter(|_| self.visiting.avoid.len() < crate::limits::REMEMBERED_PEERS) {
                     self.visiting.avoid.insert(keeper);
+                }
+                if self.visiting.avoid_at.len() < crate::limits::REMEMBERED_PEERS {
+                    self.visiting.avoid_at.extend(went_to);
                 }
             }
         }
@@ -230,8 +238,8 @@ impl Node {
         }
     }
 
-    /// What was counted before a restart.
-    pub(super) fn restore_lack(&mut self, lacking_ms: u64) {
+    /// Goes on from what was counted before a restart, in milliseconds; a rehearsal says so itself.
+    pub fn restore_lack(&mut self, lacking_ms: u64) {
         self.visiting.lacking_ms = lacking_ms.min(OUTER_AFTER_MS);
         self.visiting.saved_ms = self.visiting.lacking_ms;
     }
@@ -276,10 +284,14 @@ impl Node {
         known.retain(|dial| dial.peer.is_none_or(|peer| !self.connected.contains(&peer)));
         let sought: Vec<Dial> =
             known.iter().filter(|dial| dial.peer.is_some_and(|peer| self.pacing.seek.contains(&peer))).cloned().collect();
-        let fresh: Vec<Dial> =
-            known.iter().filter(|dial| dial.peer.is_none_or(|peer| !self.visiting.avoid.contains(&peer))).cloned().collect();
+        let avoided = |dial: &&Dial| match dial.peer {
+            Some(peer) => self.visiting.avoid.contains(&peer),
+            None => dial.addresses.first().is_some_and(|address| self.visiting.avoid_at.contains(address)),
+        };
+        let fresh: Vec<Dial> = known.iter().filter(|dial| !avoided(dial)).cloned().collect();
         if fresh.is_empty() {
             self.visiting.avoid.clear();
+            self.visiting.avoid_at.clear();
         }
         // Who is sought may be off: every other time somebody else is asked.
         let coin = self.rng.next_u64().is_multiple_of(2);

@@ -161,9 +161,7 @@ fn who_was_a_member_once_is_told_by_the_signature_under_some_fleet_version() {
     offer(&mut shelf, &second_fleet(&fixture, |fleet| fleet.roles.enroll = role(&[&other], 1))).unwrap();
     assert!(!shelf.was_member(&node(31)), "a new version takes off the shelf what it does not vouch for");
     assert_eq!(judge_former(&shelf, &node(31), &published), Ok(()));
-    let why = |shelf: &Shelf, peer: u8, bytes: &[u8]| {
-        judge_former(shelf, &node(peer), bytes).unwrap_err().reason
-    };
+    let why = |shelf: &Shelf, peer: u8, bytes: &[u8]| judge_former(shelf, &node(peer), bytes).unwrap_err().reason;
     assert_eq!(why(&shelf, 32, &published), Reason::Malformed, "another's");
     let forged = sign(&Body::Node(expired.clone()), &[&secret(99)]);
     assert_eq!(why(&shelf, 31, &forged), Reason::UnknownKey);
@@ -381,6 +379,28 @@ fn visits_in_vain_are_paced_ever_more_slowly_and_one_that_never_ends_is_given_up
 }
 
 #[test]
+fn nobody_is_visited_again_in_vain_before_all_others_were_tried() {
+    let fixture = Fixture::new();
+    let given: Vec<String> = (1..=8).map(|n| format!("/ip4/192.0.2.{n}/tcp/7070")).collect();
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    let mut bench = Bench::new(&fixture, Vec::new(), &given);
+    bench.document(fixture.fleet_bytes());
+    let mut tried = Vec::new();
+    while tried.len() < 16 {
+        for (_, addresses, _) in bench.visits() {
+            tried.extend(addresses);
+            // Somebody is there who takes all the time that there is.
+            bench.feed(Input::Visited { keeper: Some(node(90)), end: VisitEnd::Failed });
+        }
+        bench.ms += 10_000;
+        bench.feed(Input::Wake);
+    }
+    for round in tried.chunks(8) {
+        assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 8, "{tried:?}");
+    }
+}
+
+#[test]
 fn a_complete_visit_at_a_members_door_is_as_good_as_a_sync_and_one_at_a_strangers_is_not() {
     let fixture = Fixture::new();
     let mut bench = Bench::member(&fixture);
@@ -402,6 +422,51 @@ fn a_complete_visit_at_a_members_door_is_as_good_as_a_sync_and_one_at_a_stranger
     let record = SignedRecord::verify(&fixture.id(), visits[0].2.as_ref().unwrap(), &crypto()).unwrap();
     assert_eq!((record.key().node, Some(record.stamp())), (bench.node.id(), own));
     assert_eq!(SoftwareCrypto::from_secret(&[31; 32]).node(), bench.node.id());
+}
+
+#[test]
+fn a_stranger_that_says_it_gave_everything_is_a_visit_in_vain() {
+    let fixture = Fixture::new();
+    let mut bench = Bench::new(&fixture, Vec::new(), &["/ip4/192.0.2.1/tcp/7070"]);
+    bench.document(fixture.fleet_bytes());
+    let mut visits = 0;
+    // At five minutes each, complete visits would be three; in vain, the pauses begin with two seconds.
+    for _ in 0..600 {
+        if !bench.visits().is_empty() {
+            visits += 1;
+            bench.feed(Input::Visited { keeper: Some(node(90)), end: VisitEnd::Complete });
+        }
+        bench.ms += 1_000;
+        bench.feed(Input::Wake);
+    }
+    assert!(visits >= 6, "{visits}");
+}
+
+#[test]
+fn a_visit_hears_what_became_of_each_document_once_it_is_on_disk() {
+    let fixture = Fixture::new();
+    let mut bench = Bench::new(&fixture, Vec::new(), &[]);
+    let certificate = fixture.certificate_bytes(&fixture.certificate(31, 1));
+    let brought = |bench: &mut Bench, ticket: u64, bytes: Vec<u8>| {
+        bench.effects.clear();
+        bench.feed(Input::Document { bytes, source: Source::Visit { keeper: node(32), ticket } });
+        let at = bench.effects.iter().position(|effect| matches!(effect, Effect::Answer { .. })).expect("an answer");
+        let kept = bench.effects.iter().take(at).any(|effect| matches!(effect, Effect::Persist { value: Some(_), .. }));
+        let Effect::Answer { ticket: answered, outcome } = bench.effects.swap_remove(at) else { panic!("an answer") };
+        assert_eq!(answered, ticket);
+        (outcome.map_err(|rejection| rejection.reason), kept)
+    };
+    // A keeper that withholds the fleet document: the same bytes are taken once that is here.
+    assert_eq!(brought(&mut bench, 1, certificate.clone()), (Err(Reason::Fleet), false));
+    let revision = bench.node.shelf().revision();
+    let fleet = brought(&mut bench, 2, fixture.fleet_bytes());
+    assert_eq!(fleet, (Ok(Accepted::New(fixture.id())), true));
+    assert!(bench.node.shelf().revision() > revision, "so what was refused before may be asked for again");
+    let (outcome, kept) = brought(&mut bench, 3, certificate.clone());
+    assert!(matches!(outcome, Ok(Accepted::New(_))) && kept);
+    let own = digest(&Body::Node(fixture.certificate(31, 1)));
+    assert_eq!(bench.node.shelf().published(&own), Some(Digest::of(&certificate)));
+    assert_eq!(brought(&mut bench, 4, certificate), (Ok(Accepted::Known(own)), false));
 }
 
 #[test]

@@ -98,6 +98,17 @@ pub enum Answer {
     Document(Vec<u8>),
 }
 
+/// An answer that may be written in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Long {
+    /// As [`Answer::HashList`].
+    HashList,
+    /// As [`Answer::Piece`].
+    Piece,
+    /// As [`Answer::Document`].
+    Document,
+}
+
 /// What an answer to a request must look like, so that its length is known before a byte of it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
@@ -234,6 +245,36 @@ pub async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), number: u32, a
     let [l0, l1, l2, l3] = length.to_be_bytes();
     write_all(stream, &[n0, n1, n2, n3, tag, l0, l1, l2, l3]).await?;
     write_all(stream, payload).await?;
+    flush(stream).await
+}
+
+/// Begins an answer of `length` bytes that come in parts, by [`write_part`]: what itself comes from afar is passed on as it
+/// comes, so that the asker sees bytes move. Not cancel-safe.
+///
+/// # Errors
+/// As [`write_answer`].
+pub(crate) async fn begin_answer(
+    stream: &mut (impl AsyncWrite + Unpin),
+    number: u32,
+    long: Long,
+    length: u32,
+) -> Result<(), WireError> {
+    let tag = match long {
+        Long::HashList => 2,
+        Long::Piece => 4,
+        Long::Document => 5,
+    };
+    let [n0, n1, n2, n3] = number.to_be_bytes();
+    let [l0, l1, l2, l3] = length.to_be_bytes();
+    write_all(stream, &[n0, n1, n2, n3, tag, l0, l1, l2, l3]).await
+}
+
+/// Writes the next part of an answer that was begun, and flushes. Not cancel-safe.
+///
+/// # Errors
+/// As [`write_answer`].
+pub(crate) async fn write_part(stream: &mut (impl AsyncWrite + Unpin), part: &[u8]) -> Result<(), WireError> {
+    write_all(stream, part).await?;
     flush(stream).await
 }
 

@@ -141,10 +141,10 @@ impl<H: ConnectionHandler> DoorHandler<H> {
     /// The stream to the peer's outer door is open: whoever knocked has it from now on.
     fn enter(&mut self, stream: Stream) {
         let Stage::Knocking { knock, .. } = &mut self.stage else { return };
-        let (done, gone) = oneshot::channel();
+        let (stream, gone) = VisitStream::new(stream);
         if let Some(knock) = knock.take() {
             // A visitor that has gone meanwhile drops the stream, which closes the connection.
-            drop(knock.send(Ok((self.peer, VisitStream::new(stream, done)))));
+            drop(knock.send(Ok((self.peer, stream))));
         }
         self.stage = Stage::Visiting(gone);
     }

@@ -8,6 +8,7 @@
 
 mod bucket;
 pub mod guide;
+pub(crate) mod held;
 pub mod limits;
 pub mod serve;
 pub mod visit;

@@ -28,8 +28,8 @@ use super::limits::{
     TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
 };
 use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
-use crate::blobs::{BlobSource, Duplex};
 use crate::blobs::download::blocking;
+use crate::blobs::{BlobSource, Duplex};
 use crate::counters::Tally;
 
 /// Whoever asks more than its share is answered this late, so that asking in a loop costs the keeper nothing.
@@ -317,12 +317,7 @@ fn look_up(
 }
 
 /// Only whole blobs are given: a visitor has nobody else to ask for the rest.
-fn blob_chunk(
-    blobs: &dyn BlobSource,
-    kept: &Mutex<Option<Piece>>,
-    sha256: &Digest,
-    offset: u64,
-) -> Result<Answer, Refused> {
+fn blob_chunk(blobs: &dyn BlobSource, kept: &Mutex<Option<Piece>>, sha256: &Digest, offset: u64) -> Result<Answer, Refused> {
     let described = blobs.describe(sha256).filter(|described| described.held.is_full()).ok_or(Refused::NotHere)?;
     let total = described.size_bytes;
     if offset >= total {

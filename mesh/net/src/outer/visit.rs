@@ -1,16 +1,16 @@
 //! The visitor's side of the outer door: asks on one stream, waits where it is told to, believes nothing.
 //!
 //! What comes back is bytes: documents and records are verified by whoever takes them in. A keeper that gives what was not
-//! asked for, or more than that, is a liar and the visit ends.
+//! asked for, or more than that, is a liar and the visit ends; so does one that takes longer than its bounds.
 
 use std::io;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::{RecordKind, Stamp};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::limits::{ANSWER_WITHIN, FLEETS, FRAME_BYTES, LISTED, WINDOW};
+use super::limits::{ANSWER_WITHIN, FLEETS, FRAME_BYTES, LATER_LEAST, LEAST_PER_SECOND, LISTED, VISIT, WINDOW};
 use super::wire::{self, Answer, Ask, Listed, Refused, Standing, WireError};
 use crate::blobs::Duplex;
 
@@ -41,10 +41,52 @@ impl From<WireError> for VisitFailed {
     }
 }
 
-/// A visit at a keeper's door. Its methods are not cancel-safe: drop the visit with them.
+/// A visit at a keeper's door: over after [`VISIT`], whatever the keeper does. Its methods are not cancel-safe: drop the
+/// visit with them.
 pub struct Visit {
     stream: Box<dyn Duplex>,
     standing: Standing,
+    until: Instant,
+}
+
+/// Something that comes in chunks: how much of it has come, and whether it comes fast enough.
+#[derive(Debug)]
+pub(super) struct Course {
+    most: u64,
+    total: Option<u64>,
+    came: u64,
+    begun: Instant,
+}
+
+impl Course {
+    /// Of something that has at most `most` bytes.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most: u64::try_from(most).unwrap_or(u64::MAX), total: None, came: 0, begun: Instant::now() }
+    }
+
+    /// How many bytes came: where the next chunk begins.
+    pub(super) fn came(&self) -> u64 {
+        self.came
+    }
+
+    /// Takes note of a chunk of `length` bytes, the whole having `total`. Whether that is all.
+    ///
+    /// # Errors
+    /// `Breach` when the sizes do not add up, `Late` when it comes too slowly: a byte a minute keeps no visitor.
+    pub(super) fn note(&mut self, total: u64, length: usize) -> Result<bool, VisitFailed> {
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        let came = self.came.saturating_add(length);
+        let of_another = *self.total.get_or_insert(total) != total;
+        if of_another || total > self.most || came > total || (length == 0 && came < total) {
+            return Err(VisitFailed::Breach("a size that is not what was asked for"));
+        }
+        self.came = came;
+        let earned = std::time::Duration::from_millis(came.saturating_mul(1_000) / LEAST_PER_SECOND);
+        if came < total && self.begun.elapsed() > ANSWER_WITHIN.saturating_add(earned) {
+            return Err(VisitFailed::Late);
+        }
+        Ok(came == total)
+    }
 }
 
 impl Visit {
@@ -53,15 +95,18 @@ impl Visit {
     /// # Errors
     /// [`VisitFailed`].
     pub async fn begin(stream: Box<dyn Duplex>, fleet: Digest, certificate: Vec<u8>) -> Result<Self, VisitFailed> {
-        let mut visit = Self { stream, standing: Standing::Stranger };
-        match visit.ask(Ask::Hello { fleet, certificate }).await? {
+        let mut visit = Self { stream, standing: Standing::Stranger, until: Instant::now() + VISIT };
+        visit.send(&Ask::Hello { fleet, certificate }).await?;
+        match visit.receive().await? {
             Answer::Welcome(standing) => visit.standing = standing,
+            // It closes: whoever is told "later" comes again.
+            Answer::Refused(refused) => return Err(VisitFailed::Refused(refused)),
             _ => return Err(VisitFailed::Breach("no welcome")),
         }
         Ok(visit)
     }
 
-    /// What this node is to the keeper.
+    /// What this node is to the keeper, as the keeper says.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.standing
@@ -195,16 +240,17 @@ impl Visit {
     /// # Errors
     /// [`VisitFailed`].
     pub async fn blob(&mut self, sha256: Digest, offset: u64, length: usize) -> Result<Vec<u8>, VisitFailed> {
-        let mut part = Vec::new();
-        while part.len() < length {
-            let at = offset.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
-            match self.ask(Ask::Blob { sha256, offset: at }).await? {
-                Answer::Chunk { bytes, .. } if !bytes.is_empty() => part.extend_from_slice(&bytes),
-                _ => return Err(VisitFailed::Breach("no bytes of the blob")),
+        let (mut part, mut course) = (Vec::new(), Course::new(length));
+        let total = u64::try_from(length).unwrap_or(u64::MAX);
+        loop {
+            let (_, mut bytes) = self.chunk(Ask::Blob { sha256, offset: offset.saturating_add(course.came()) }).await?;
+            bytes.truncate(length.saturating_sub(part.len()));
+            let all = course.note(total, bytes.len())?;
+            part.extend_from_slice(&bytes);
+            if all {
+                return Ok(part);
             }
         }
-        part.truncate(length);
-        Ok(part)
     }
 
     /// The hash list of a blob, at most `most` bytes.
@@ -215,20 +261,22 @@ impl Visit {
         self.whole(most, |offset| Ask::Hashes { sha256, offset }).await
     }
 
+    /// One chunk of something: the size of the whole, and the bytes.
+    pub(super) async fn chunk(&mut self, ask: Ask) -> Result<(u64, Vec<u8>), VisitFailed> {
+        match self.ask(ask).await? {
+            Answer::Chunk { total, bytes } => Ok((total, bytes)),
+            _ => Err(VisitFailed::Breach("no chunk")),
+        }
+    }
+
     /// All chunks of one thing.
     async fn whole(&mut self, most: usize, ask: impl Fn(u64) -> Ask) -> Result<Vec<u8>, VisitFailed> {
-        let mut whole: Vec<u8> = Vec::new();
+        let (mut whole, mut course) = (Vec::new(), Course::new(most));
         loop {
-            let offset = u64::try_from(whole.len()).unwrap_or(u64::MAX);
-            let Answer::Chunk { total, bytes } = self.ask(ask(offset)).await? else {
-                return Err(VisitFailed::Breach("no chunk"));
-            };
-            let total = usize::try_from(total).unwrap_or(usize::MAX);
-            if total > most || whole.len() + bytes.len() > total || (bytes.is_empty() && whole.len() < total) {
-                return Err(VisitFailed::Breach("a size that is not what was asked for"));
-            }
+            let (total, bytes) = self.chunk(ask(course.came())).await?;
+            let all = course.note(total, bytes.len())?;
             whole.extend_from_slice(&bytes);
-            if whole.len() == total {
+            if all {
                 return Ok(whole);
             }
         }
@@ -262,10 +310,10 @@ impl Visit {
                     self.send(ask).await?;
                 }
             }
-            let mut later = 0;
+            let mut later = None;
             for at in now {
                 match self.receive().await? {
-                    Answer::Refused(Refused::Later(wait_ms)) => later = later.max(wait_ms),
+                    Answer::Refused(Refused::Later(wait_ms)) => later = later.max(Some(wait_ms)),
                     answer => {
                         if let Some(place) = answers.get_mut(at) {
                             *place = Some(answer);
@@ -275,26 +323,31 @@ impl Visit {
                     }
                 }
             }
-            if later > 0 {
-                let until = Instant::now() + std::time::Duration::from_millis(u64::from(later));
-                if until > patience {
-                    return Err(VisitFailed::Refused(Refused::Later(later)));
+            if let Some(wait_ms) = later {
+                let pause = std::time::Duration::from_millis(u64::from(wait_ms)).max(LATER_LEAST);
+                if Instant::now() + pause > patience.min(self.until) {
+                    return Err(VisitFailed::Refused(Refused::Later(wait_ms)));
                 }
-                sleep(until - Instant::now()).await;
+                sleep(pause).await;
             }
         }
         Ok(answers.into_iter().flatten().collect())
     }
 
     async fn send(&mut self, ask: &Ask) -> Result<(), VisitFailed> {
-        let sent = timeout(ANSWER_WITHIN, wire::write_frame(&mut self.stream, &ask.encode())).await;
+        let sent = timeout_at(self.by(), wire::write_frame(&mut self.stream, &ask.encode())).await;
         Ok(sent.map_err(|_| VisitFailed::Late)??)
     }
 
     async fn receive(&mut self) -> Result<Answer, VisitFailed> {
-        let frame = timeout(ANSWER_WITHIN, wire::read_frame(&mut self.stream, FRAME_BYTES)).await;
+        let frame = timeout_at(self.by(), wire::read_frame(&mut self.stream, FRAME_BYTES)).await;
         let frame = frame.map_err(|_| VisitFailed::Late)??;
         let frame = frame.ok_or_else(|| WireError::Io(io::ErrorKind::UnexpectedEof.into()))?;
         Ok(Answer::decode(&frame)?)
+    }
+
+    /// By when the next frame must have gone or come.
+    fn by(&self) -> Instant {
+        self.until.min(Instant::now() + ANSWER_WITHIN)
     }
 }

@@ -10,7 +10,8 @@ use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::RecordKind;
 use groundswell_net::outer::limits::{
-    ANSWER_WITHIN, CHUNK_BYTES, FORMERS, IDLE, LATER_LEAST, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+    ANSWER_WITHIN, CHUNK_BYTES, FORMERS, IDLE, LATER_LEAST, REQUEST_BYTES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT,
+    VISITS_PER_PEER,
 };
 use groundswell_net::outer::serve::{OuterDoor, VisitError};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
@@ -375,8 +376,76 @@ async fn a_keeper_that_lies_about_sizes_lists_or_documents_ends_the_visit() {
     breach(liar(vec![chunk(9, 9)]).await.blob_size(digest).await.map(drop));
     let stamps = vec![(node(3), groundswell_core::record::Stamp::default()); 2];
     breach(liar(vec![Answer::Stamps(stamps)]).await.stamps(RecordKind::Status).await.map(drop));
-    // One that says "later" for ever, or nothing.
-    let never = liar(vec![Answer::Refused(Refused::Later(u32::MAX))]).await.certificate().await;
-    assert!(matches!(never, Err(VisitFailed::Refused(Refused::Later(_)))));
-    assert!(matches!(liar(vec![]).await.certificate().await, Err(VisitFailed::Late)));
+    assert!(matches!(liar(vec![]).await.certificate().await, Err(VisitFailed::Late)), "one that says nothing");
+}
+
+/// A keeper that answers everything, for ever, each time after a while; and how often it was asked.
+async fn dawdler(after: Duration, answer: impl Fn(u64) -> Answer + Send + 'static) -> (Visit, Arc<AtomicU64>) {
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut far = tokio_util::compat::TokioAsyncReadCompatExt::compat(far);
+        wire::read_frame(&mut far, 70_000).await.unwrap();
+        wire::write_frame(&mut far, &Answer::Welcome(Standing::Member).encode()).await.unwrap();
+        while let Ok(Some(_)) = wire::read_frame(&mut far, 70_000).await {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            sleep(after).await;
+            if wire::write_frame(&mut far, &answer(number).encode()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let near = tokio_util::compat::TokioAsyncReadCompatExt::compat(near);
+    (Visit::begin(Box::new(near), FLEET, Vec::new()).await.unwrap(), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_says_later_for_ever_is_not_asked_in_a_loop_and_left_in_time() {
+    for wait_ms in [0, 1, u32::MAX] {
+        let start = Instant::now();
+        let (mut visit, asked) = dawdler(Duration::ZERO, move |_| Answer::Refused(Refused::Later(wait_ms))).await;
+        let ended = visit.certificate().await;
+        assert!(matches!(ended, Err(VisitFailed::Refused(Refused::Later(_)))), "{wait_ms}: {ended:?}");
+        assert!(start.elapsed() <= ANSWER_WITHIN, "{wait_ms}");
+        let most = ANSWER_WITHIN.as_millis() / LATER_LEAST.as_millis() + 1;
+        assert!(u128::from(asked.load(Ordering::Relaxed)) <= most, "{wait_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_trickles_is_left_however_patiently_it_does_so() {
+    let digest = Digest([1; 32]);
+    let start = Instant::now();
+    // A byte a second would take a day.
+    let byte = |_| Answer::Chunk { total: 100_000, bytes: vec![0] };
+    let (mut visit, _) = dawdler(Duration::from_secs(1), byte).await;
+    assert!(matches!(visit.document(digest, 100_000).await, Err(VisitFailed::Late)));
+    let (mut visit, _) = dawdler(Duration::from_secs(1), byte).await;
+    assert!(matches!(visit.blob(digest, 0, 65_536).await, Err(VisitFailed::Late)));
+    assert!(start.elapsed() <= 2 * (ANSWER_WITHIN + Duration::from_secs(5)), "{:?}", start.elapsed());
+    // At the rate that is asked for it comes.
+    let slow = |_| Answer::Chunk { total: 655_360, bytes: vec![0; 65_536] };
+    let (mut visit, _) = dawdler(Duration::from_secs(50), slow).await;
+    assert_eq!(visit.document(digest, 655_360).await.unwrap().len(), 655_360);
+
+    // One that goes on listing: each page holds one more.
+    let start = Instant::now();
+    let page = |number: u64| {
+        let digest = Digest(std::array::from_fn(|at| if at < 8 { (number + 1).to_be_bytes()[at] } else { 0 }));
+        Answer::List(vec![wire::Listed { kind: Kind::Node, digest, published: digest }])
+    };
+    let (mut visit, _) = dawdler(Duration::from_secs(20), page).await;
+    assert!(matches!(visit.documents().await, Err(VisitFailed::Late)));
+    assert!(start.elapsed() <= VISIT, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_visitor_that_is_not_let_in_now_does_not_wait_at_a_closed_door() {
+    let things = things();
+    let _mine = [enter(&things.door, node(FORMER)).await, enter(&things.door, node(FORMER)).await];
+    let start = Instant::now();
+    let third = visit(&things, node(FORMER), b"").await.map(|_| ());
+    assert_eq!(refused(third), Refused::Later(1_000));
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
