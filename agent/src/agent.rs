@@ -13,7 +13,7 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::envelope::Envelope;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::documents::{Body, Kind};
-use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
+use groundswell_core::limits::{OUTER_AFTER_MS, PUBLISHED_ROSTER_BYTES};
 use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
 use groundswell_core::node::{AgentProduct, Node, NodeConfig, OpenError};
@@ -138,6 +138,8 @@ pub struct Setting {
     pub clock: Clock,
     /// As a build would be that is too old for the mesh: offers and speaks the outer door's protocol and no other.
     pub only_outer_door: bool,
+    /// For how long it had no protocol in common with the mesh when it starts, in milliseconds, instead of what it counted.
+    pub lacking_ms: Option<u64>,
     /// Which of the configured products counts as the agent itself.
     pub agent_product: Option<Product>,
 }
@@ -157,6 +159,20 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send) -> R
 /// As [`run`].
 pub async fn run_under(config: Config, parent: Parent, shutdown: impl Future<Output = ()> + Send) -> Result<Ended, AgentError> {
     run_set(config, parent, Setting::default(), shutdown).await
+}
+
+/// [`run_under`], as a build would be that has spoken no protocol of the mesh for a day: it lives through outer doors, until
+/// another build of it runs. For rehearsals of that.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_outdated(
+    config: Config,
+    parent: Parent,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<Ended, AgentError> {
+    let setting = Setting { only_outer_door: true, lacking_ms: Some(OUTER_AFTER_MS), ..Setting::default() };
+    run_set(config, parent, setting, shutdown).await
 }
 
 /// [`run`] in a setting of a test's making.
@@ -199,6 +215,9 @@ async fn run_set(
     let seed = identity::generate().map_err(AgentError::Randomness)?;
     let node = Node::open(node_config, crypto, seed, store.load()?, clock.now());
     let mut node = node.map_err(|source| AgentError::Open { folder, source })?;
+    if let Some(lacking_ms) = setting.lacking_ms {
+        node.restore_lack(lacking_ms);
+    }
     let mut initial = node.take_effects();
     for path in config.documents.iter().chain(&config.certificate_file) {
         initial.extend(read_document(&mut node, path, &clock)?);

@@ -1,6 +1,7 @@
 //! Agents that upgrade themselves: the story that the command and the test of this crate tell of a real fleet.
 //!
-//! Good builds pass through waves; broken ones are left by their canaries, halt, and touch nobody else.
+//! Good builds pass through waves; broken ones are left by their canaries, halt, and touch nobody else. One that shares no
+//! protocol with the mesh any more fetches its successor through outer doors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use groundswell_core::record::status::Phase;
 
 use crate::fleet::Fleet;
 use crate::fleet::api::StatusView;
-use crate::fleet::builds::Build;
+use crate::fleet::builds::{Build, OUTDATED};
 use crate::fleet::error::FleetError;
 use crate::fleet::operator::Signed;
 use crate::fleet::plan::RolloutPlan;
@@ -38,7 +39,7 @@ pub async fn play(fleet: &mut Fleet, broken: &[Build], say: Say<'_>) -> Result<V
     let mut number = 0;
     for round in ["the first build from a slot", "the next one, in the other slot"] {
         number += 1;
-        let version = everywhere(fleet, number).await?;
+        let version = everywhere(fleet, number, Build::Good).await?;
         say(&format!("build {version} runs on all {nodes}: {round}"));
         checks.push((format!("build {version} runs on all {nodes} agents"), None));
     }
@@ -66,10 +67,75 @@ pub async fn play(fleet: &mut Fleet, broken: &[Build], say: Say<'_>) -> Result<V
         checks.push((format!("all {nodes} agents run build {good} again"), (sample.len() != nodes).then(|| table(&sample))));
     }
     number += 1;
-    let version = everywhere(fleet, number).await?;
+    let version = everywhere(fleet, number, Build::Good).await?;
     say(&format!("build {version} runs on all {nodes}: the way forward"));
     checks.push((format!("build {version}, the way forward, runs on all {nodes} agents"), None));
     Ok(checks)
+}
+
+/// Plays it on a fleet that runs: a build from a slot is outdated on one node, which shares no protocol with the others any
+/// more; they go on to the next build, and it finds that through their outer doors. `number` is that of the outdated build.
+///
+/// # Errors
+/// When something takes too long, or cannot be done.
+pub async fn left_behind(fleet: &mut Fleet, number: u64, say: Say<'_>) -> Result<Vec<Check>, FleetError> {
+    let old = everywhere(fleet, number, Build::Outdated).await?;
+    let name = fleet.agents().last().map(|agent| agent.name().to_owned()).unwrap_or_default();
+    let agent = fleet.agent_mut(&name)?;
+    agent.stop().await?;
+    let file = agent.folder().join(OUTDATED);
+    std::fs::write(&file, "").map_err(FleetError::io(format!("cannot write {}", file.display())))?;
+    // Before it is back: from its first visit on it has something to do, and does not pause for minutes.
+    let new = format!("{}.0.0", number + 1);
+    publish(fleet, &new, number + 1, Build::Good).await?;
+    fleet.start_one(&name).await?;
+    let outside = until(&format!("{name} has nothing but outer doors"), PATIENCE, async || {
+        fleet.check()?;
+        let status = fleet.agent(&name)?.api().status().await?;
+        let outside = status.node.outer_door.clone().filter(|_| status.node.peers == 0);
+        Ok(outside.ok_or_else(|| format!("{} peers, {:?}", status.node.peers, status.node.outer_door)))
+    })
+    .await?;
+    say(&format!("{name} is left behind on build {old}: {outside}"));
+
+    let nodes = fleet.agents().len();
+    // What it said of its peers as long as it ran the outdated build, and what the others gave and took at their doors: the
+    // most seen, for each is replaced meanwhile and counts anew.
+    let (mut admitted, mut given, mut pushed) = (0, 0, 0);
+    let again = until(&format!("build {new} is everywhere, and {name} a member again"), PATIENCE, async || {
+        fleet.check()?;
+        let sample = fleet.sample_answering().await;
+        let count = |status: &StatusView, counter: &str| status.agent.counters.get(counter).copied().unwrap_or_default();
+        for (_, status) in sample.iter().filter(|(other, _)| **other != name) {
+            given = given.max(count(status, "door_bytes_sent"));
+            pushed = pushed.max(count(status, "door_pushes"));
+        }
+        let on =
+            |status: &StatusView, version: &str| status.node.products.iter().any(|it| it.version.as_deref() == Some(version));
+        if let Some(status) = sample.get(&name).filter(|status| on(status, &old)) {
+            admitted = admitted.max(count(status, "peers_admitted")).max(u64::from(status.node.peers));
+        }
+        let there = |product: &ProductView| product.phase == Phase::Soaked && product.version.as_deref() == Some(&new);
+        let done = sample.values().filter(|status| status.node.products.iter().any(there)).count();
+        let again = sample.get(&name).map(|status| &status.node).filter(|node| node.peers > 0 && node.outer_door.is_none());
+        Ok(match again.map(|node| node.peers).filter(|_| done == nodes) {
+            Some(peers) => Ok(peers),
+            None => Err(table(&sample)),
+        })
+    })
+    .await?;
+    say(&format!("build {new} runs on all {nodes}; {name} fetched it through outer doors and has {again} peers"));
+    Ok(vec![
+        (
+            format!("build {old} of {name}, which shares no protocol with the mesh, was nobody's peer"),
+            (admitted > 0).then(|| format!("{admitted} peers")),
+        ),
+        (format!("{name} runs build {new} and is a member again"), None),
+        (
+            "what it needed came through outer doors, and what it said went there".to_owned(),
+            (given == 0 || pushed == 0).then(|| format!("{given} bytes, {pushed} records")),
+        ),
+    ])
 }
 
 fn error(node: &NodeRow) -> &str {
@@ -79,7 +145,7 @@ fn error(node: &NodeRow) -> &str {
 /// What a verdict on a broken build must say.
 fn reason(build: Build) -> &'static str {
     match build {
-        Build::Good => "",
+        Build::Good | Build::Outdated => "",
         Build::Panics => "cannot read its own configuration",
         Build::Hangs => "not up within",
         Build::Lonely => "no peer answered",
@@ -97,10 +163,10 @@ async fn publish(fleet: &Fleet, version: &str, sequence: u64, build: Build) -> R
     Ok(signed)
 }
 
-/// Rolls a good build out and waits until all run it and vouch for it; its version.
-async fn everywhere(fleet: &mut Fleet, number: u64) -> Result<String, FleetError> {
+/// Rolls a build that is good out and waits until all run it and vouch for it; its version.
+async fn everywhere(fleet: &mut Fleet, number: u64, build: Build) -> Result<String, FleetError> {
     let version = format!("{number}.0.0");
-    publish(fleet, &version, number, Build::Good).await?;
+    publish(fleet, &version, number, build).await?;
     let nodes = fleet.agents().len();
     until(&format!("build {version} is everywhere"), PATIENCE, async || {
         fleet.check()?;

@@ -37,7 +37,8 @@ async fn an_agent_that_speaks_only_the_outer_door_upgrades_itself_and_nothing_el
         agent.until("connected", |status| status.node.peers == 2).await;
     }
     let clock = Clock::default();
-    let setting = Setting { clock: clock.clone(), only_outer_door: true, agent_product: Some(agent_product()) };
+    let setting =
+        Setting { clock: clock.clone(), only_outer_door: true, agent_product: Some(agent_product()), ..Setting::default() };
     let old = start_in(config, setting);
     old.until("up", |_| true).await;
 

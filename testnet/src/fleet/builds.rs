@@ -20,7 +20,13 @@ pub enum Build {
     Hangs,
     /// It runs and answers, and reaches no peer: it is in a network that leads nowhere.
     Lonely,
+    /// Good in its day: once [`OUTDATED`] lies beside its configuration it shares no protocol with the mesh any more.
+    #[value(skip)]
+    Outdated,
 }
+
+/// The name of the file by which a node's [`Build::Outdated`] is outdated.
+pub const OUTDATED: &str = "outdated";
 
 impl Build {
     /// Its word on the command line.
@@ -31,6 +37,7 @@ impl Build {
             Self::Panics => "panics",
             Self::Hangs => "hangs",
             Self::Lonely => "lonely",
+            Self::Outdated => "outdated",
         }
     }
 }
@@ -42,6 +49,11 @@ impl Build {
 pub fn write(path: &Path, version: &str, build: Build, swell: &Path, program: &Path) -> io::Result<()> {
     let becomes = match build {
         Build::Good => format!("exec '{}' \"$@\"", swell.display()),
+        // Its third argument is the configuration's file. What the mesh speaks by then is another protocol; nothing in a
+        // build says that it is too old.
+        Build::Outdated => {
+            format!("[ -e \"${{3%/*}}/{OUTDATED}\" ] && exec '{0}' \"$@\" --outdated\nexec '{0}' \"$@\"", swell.display())
+        }
         // A backtrace would push the message out of the last lines that a verdict carries.
         build => format!(
             "export RUST_BACKTRACE=0\nexec '{}' broken-agent {} '{}' -- \"$@\"",
@@ -71,7 +83,7 @@ pub fn become_broken(build: Build, swell: &Path, arguments: &[String]) -> io::Er
             Some(alone) => Command::new("unshare").args(alone).arg("--").arg(swell).args(arguments).exec(),
             None => io::Error::other("this machine gives no network of its own"),
         },
-        Build::Good => Command::new(swell).args(arguments).exec(),
+        Build::Good | Build::Outdated => Command::new(swell).args(arguments).exec(),
     }
 }
 

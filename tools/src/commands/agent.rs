@@ -28,6 +28,9 @@ pub(crate) struct AgentArgs {
     /// Check the configuration instead of running.
     #[arg(long, conflicts_with = "print_config")]
     check: bool,
+    /// For rehearsals: be a build that has had no protocol in common with the mesh for a day, but for that of outer doors.
+    #[arg(long, hide = true)]
+    outdated: bool,
 }
 
 /// Does it.
@@ -55,7 +58,13 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
     let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
     let ended = runtime.block_on(async {
         let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
-        agent::run_under(config, parent, told).await.map_err(failure)
+        let ended = if args.outdated {
+            tracing::warn!("this agent rehearses that it is too old for the mesh: it speaks only the protocol of outer doors");
+            agent::run_outdated(config, parent, told).await
+        } else {
+            agent::run_under(config, parent, told).await
+        };
+        ended.map_err(failure)
     });
     tracing::info!("stopped");
     Ok(match ended? {
