@@ -1,6 +1,7 @@
 //! The bytes of `/groundswell/admit/1` and the two halves of the exchange. Nothing here knows the swarm.
 
 use std::io;
+use std::sync::Arc;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use groundswell_core::digest::Digest;
@@ -8,6 +9,7 @@ use groundswell_core::limits;
 use groundswell_core::node_id::NodeId;
 
 use super::Keeper;
+use crate::blobs::download::blocking;
 use crate::config::REFUSAL_BYTES;
 
 /// Length of a session's random name, in bytes.
@@ -102,13 +104,16 @@ async fn check<S>(stream: &mut S, peer: NodeId, hello: Hello, keeper: &Keeper) -
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let refusal = if hello.fleet == keeper.admission.fleet() {
-        match keeper.admission.admit(peer, &hello.proof) {
-            Ok(()) => return Ok(hello.session),
+    let Hello { fleet, session, proof } = hello;
+    let refusal = if fleet == keeper.admission.fleet() {
+        // Signatures to verify, as many as the peer likes, and a lock to wait for: nothing for a task that others wait for.
+        let admission = Arc::clone(&keeper.admission);
+        match blocking(move || admission.admit(peer, &proof)).await {
+            Ok(()) => return Ok(session),
             Err(reason) => Refusal::Here(reason),
         }
     } else {
-        Refusal::Fleet(hello.fleet)
+        Refusal::Fleet(fleet)
     };
     // The peer learns the reason when it can; the refusal stands either way.
     if let Err(error) = refuse(stream, &refusal.to_string()).await {
@@ -204,10 +209,8 @@ async fn write_byte<S: AsyncWrite + Unpin>(stream: &mut S, byte: u8) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use futures::executor::block_on;
     use futures::io::Cursor;
 
     use crate::admission::Admission;
@@ -235,7 +238,8 @@ mod tests {
     fn acceptor_hears(bytes: Vec<u8>) -> Result<[u8; SESSION_BYTES], Refusal> {
         // One cursor for both directions: what is written lands behind what is read.
         let mut stream = Cursor::new(bytes);
-        block_on(acceptor_proves(&mut stream, NodeId([1; 32]), &keeper(7)))
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(acceptor_proves(&mut stream, NodeId([1; 32]), &keeper(7)))
     }
 
     fn hello(fleet: u8, length: u32, proof: &[u8]) -> Vec<u8> {
