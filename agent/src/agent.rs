@@ -269,11 +269,17 @@ async fn run_set(
         events,
         clock,
         lean: config.lean,
+        served: Arc::clone(&served),
+        swarm: config.swarm,
         initial,
     };
     let sources = Sources { network: heard, reports: reported, requests, pushed, stop: stopped.clone() };
     let driver = Driver::new(parts, sources)?;
     let server = Server::new(served, Arc::new(Shelves(node)));
+    let swarms = driver.swarms();
+    let serves = async {
+        tokio::join!(server.serve_network(&network), swarms.serve_network(&network));
+    };
     tracing::info!("node {} of fleet {} is running; its socket is {}", network.local_id(), config.fleet, config.socket.display());
 
     let signs = parent.notify.map(|notify| tokio::spawn(give_signs(notify, handle.clone())));
@@ -285,7 +291,7 @@ async fn run_set(
             _ = replaced.wait_for(|replaced| *replaced) => {}
         }
     };
-    let ended = together(driver.run(), api, server.serve_network(&network), told, &stop).await;
+    let ended = together(driver.run(), api, serves, told, &stop).await;
     if let Some(signs) = signs {
         signs.abort();
     }

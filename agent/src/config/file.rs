@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use groundswell_core::digest::Digest;
-use groundswell_core::limits::PRODUCTS;
+use groundswell_core::limits::{BLOB_NEIGHBOURS, PRODUCTS};
 use groundswell_core::text::Product;
+use groundswell_net::pieces::{Rate, Terms};
 use serde::Deserialize;
 
 use super::error::ConfigError;
@@ -61,6 +62,10 @@ struct LimitsFile {
     blobs: Size,
     keep_free: Size,
     slots: Size,
+    upload: Size,
+    download: Size,
+    uploads: usize,
+    neighbours: usize,
 }
 
 impl Default for LogFile {
@@ -71,7 +76,15 @@ impl Default for LogFile {
 
 impl Default for LimitsFile {
     fn default() -> Self {
-        Self { blobs: Size(4 << 30), keep_free: Size(64 << 20), slots: Size(4 << 30) }
+        Self {
+            blobs: Size(4 << 30),
+            keep_free: Size(64 << 20),
+            slots: Size(4 << 30),
+            upload: Size(0),
+            download: Size(0),
+            uploads: 8,
+            neighbours: BLOB_NEIGHBOURS,
+        }
     }
 }
 
@@ -91,6 +104,12 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     }
     if file.listen.is_empty() {
         return Err(wrong("listen", "at least one address, e.g. \"/ip4/0.0.0.0/tcp/7490\"".to_owned()));
+    }
+    let limits = &file.limits;
+    for (key, value) in [("limits.uploads", limits.uploads), ("limits.neighbours", limits.neighbours)] {
+        if !(1..=BLOB_NEIGHBOURS).contains(&value) {
+            return Err(wrong(key, format!("1 to {BLOB_NEIGHBOURS} peers, not {value}")));
+        }
     }
     let data_dir = here(file.data_dir);
     let mut products = BTreeMap::new();
@@ -122,6 +141,13 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
             blob_bytes: file.limits.blobs.0,
             keep_free_bytes: file.limits.keep_free.0,
             slot_bytes: file.limits.slots.0,
+        },
+        swarm: Terms {
+            serves: !file.lean,
+            uploads: file.limits.uploads,
+            neighbours: file.limits.neighbours,
+            upload: Rate::bytes_per_second(file.limits.upload.0),
+            download: Rate::bytes_per_second(file.limits.download.0),
         },
         trust: file.trust,
         supervise,

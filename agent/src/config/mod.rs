@@ -64,6 +64,8 @@ pub struct Config {
     pub log_filter: String,
     /// Disk bounds.
     pub limits: DiskLimits,
+    /// What it gives to swarms and takes from them.
+    pub swarm: groundswell_net::pieces::Terms,
     /// Trust beyond the fleet document; only ever raises.
     pub trust: TrustRaises,
     /// How `swell supervise` judges and restarts the agent; the agent itself only checks it.

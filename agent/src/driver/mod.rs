@@ -19,8 +19,9 @@ use groundswell_core::node::effect::{Accepted, Effect};
 use groundswell_core::node::input::{Input, Report, Source, VisitEnd};
 use groundswell_core::text::Product;
 use groundswell_core::time::Timestamp;
-use groundswell_net::blobs::Fetcher;
+use groundswell_net::blobs::{BlobSource, Fetcher};
 use groundswell_net::outer::guide::Guide;
+use groundswell_net::pieces::{Swarms, Terms};
 use groundswell_net::{Admission, Forward, Network, NetworkEvent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -78,6 +79,10 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     /// Metered: serves nobody.
     pub(crate) lean: bool,
+    /// What others may have of this node.
+    pub(crate) served: Arc<dyn BlobSource>,
+    /// What it gives to swarms and takes from them.
+    pub(crate) swarm: Terms,
     /// Effects of opening the node, before anything else happens.
     pub(crate) initial: Vec<Effect>,
 }
@@ -128,6 +133,7 @@ pub(crate) struct Driver {
     last_dial_failure: Option<String>,
     last_visit_failure: Option<String>,
     lean: bool,
+    swarms: Swarms,
     started_at: Timestamp,
 }
 
@@ -137,7 +143,8 @@ impl Driver {
     pub(crate) fn new(parts: Parts, sources: Sources) -> Result<Self, DriverError> {
         let admission: Arc<dyn Admission> = Arc::<Door>::clone(&parts.door);
         let guide = Arc::new(Guide::new(parts.network.clone(), Arc::clone(&admission)));
-        let fetcher = Arc::new(Fetcher::new(Arc::<Guide>::clone(&guide), parts.network.local_id()));
+        let swarms = Swarms::new(Arc::<Guide>::clone(&guide), parts.served, parts.network.local_id(), parts.swarm);
+        let fetcher = Arc::new(Fetcher::new(swarms.clone()));
         let (visitor, brought) = Visitor::new(parts.network.clone(), parts.node.clone(), admission.fleet(), parts.clock.clone());
         let blobs = parts.blobs.watch();
         let (fetches, fetched) = Fetches::new(fetcher, parts.blobs.clone());
@@ -161,9 +168,15 @@ impl Driver {
             last_dial_failure: None,
             last_visit_failure: None,
             lean: parts.lean,
+            swarms,
             started_at: parts.clock.wall(),
             clock: parts.clock,
         })
+    }
+
+    /// The swarms that the node takes part in, for whoever lets others in.
+    pub(crate) fn swarms(&self) -> Swarms {
+        self.swarms.clone()
     }
 
     /// Runs until told to stop. Then the last words are sent and devices are stopped; what is not durable is let go: a

@@ -22,6 +22,7 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::trust::local::LocalTrust;
 use groundswell_net::blobs::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_net::blobs::{Fetcher, Server};
+use groundswell_net::pieces::Terms;
 use groundswell_net::{Network, StartError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -163,6 +164,8 @@ impl Observer {
             events,
             clock: Clock::default(),
             lean: true,
+            served: Arc::<ReleaseFiles>::clone(&files),
+            swarm: Terms::default(),
             initial,
         };
         let (_no_door, pushed) = mpsc::channel(1);
@@ -170,12 +173,15 @@ impl Observer {
         let driver =
             Driver::new(parts, sources).map_err(|error| ObserverError::Start { what: "no timer", source: error.into() })?;
         let server = Server::new(files, Arc::new(Shelves(node.clone())));
+        let swarms = driver.swarms();
+        let fetcher = Fetcher::new(swarms.clone());
         let (serving, ending) = (network.clone(), stop.clone());
         let task = tokio::spawn(async move {
-            let served = server.serve_network(&serving);
+            let served = async {
+                tokio::join!(server.serve_network(&serving), swarms.serve_network(&serving));
+            };
             together(driver.run(), std::future::ready(()), served, std::future::pending(), &ending).await
         });
-        let fetcher = Fetcher::new(Arc::new(network.clone()), network.local_id());
         let given_back = Mutex::default();
         Ok(Self { node, handle, network, fetcher, peers: settings.peers, stop, task, given_back, _folder: folder })
     }

@@ -7,7 +7,8 @@ use groundswell_agent::blobs::{Begun, BlobStore, Settings};
 use groundswell_core::blob::{BlobName, HashList, HashListBuilder, Layout};
 use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
-use groundswell_net::blobs::{DocumentSource, Fetcher, PieceSink as _, Progress, Server};
+use groundswell_net::blobs::{BlobSource, DocumentSource, Fetcher, PieceSink as _, Progress, Server};
+use groundswell_net::pieces::{Swarms, Terms};
 use groundswell_net::{Admission, Config, Network, NetworkEvent};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -45,7 +46,7 @@ struct Node {
     events: Receiver<NetworkEvent>,
     address: String,
     store: BlobStore,
-    server: Server,
+    swarms: Swarms,
     serving: JoinSet<()>,
     _folder: TempDir,
 }
@@ -59,9 +60,13 @@ impl Node {
         let store = BlobStore::open(settings).unwrap();
         let server = Server::new(Arc::new(store.clone()), Arc::new(NoDocuments));
         let mut serving = JoinSet::new();
-        let (serves, on) = (server.clone(), network.clone());
-        serving.spawn(async move { serves.serve_network(&on).await });
-        let mut node = Self { network, events, address: String::new(), store, server, serving, _folder: folder };
+        let source: Arc<dyn BlobSource> = Arc::new(store.clone());
+        let swarms = Swarms::new(Arc::new(network.clone()), source, network.local_id(), Terms::default());
+        let (passes, on) = (swarms.clone(), network.clone());
+        serving.spawn(async move {
+            tokio::join!(server.serve_network(&on), passes.serve_network(&on));
+        });
+        let mut node = Self { network, events, address: String::new(), store, swarms, serving, _folder: folder };
         node.address = node
             .hear(|event| match event {
                 NetworkEvent::Addresses(addresses) => addresses.first().cloned(),
@@ -90,7 +95,7 @@ impl Node {
     /// Fetches until the end, or until `enough` says that it is time to stop.
     async fn fetch(&self, blob: BlobName, from: &[&Node], enough: impl Fn(&Progress) -> bool) {
         let Begun::Partial(partial) = self.store.download(blob).unwrap() else { return };
-        let fetcher = Fetcher::new(Arc::new(self.network.clone()), self.network.local_id());
+        let fetcher = Fetcher::new(self.swarms.clone());
         let peers = watch::channel(from.iter().map(|node| node.network.local_id()).collect()).1;
         let (progress, mut seen) = watch::channel(Progress::default());
         tokio::select! {
@@ -138,7 +143,7 @@ async fn a_blob_passes_from_folder_to_folder_and_on_and_a_stopped_download_goes_
     partial.finish().expect("what is whole stays whole");
     b.fetch(blob, &[&a], |_| false).await;
     assert!(b.store.holds(&blob.sha256));
-    assert_eq!(a.server.counters().pieces, 92, "no piece was sent twice");
+    assert_eq!(a.swarms.counters().sent_bytes, 6_000_000, "no piece was sent twice");
     c.fetch(blob, &[&b], |_| false).await;
     let mut read = Vec::new();
     std::io::Read::read_to_end(&mut c.store.open_verified(&blob.sha256).unwrap(), &mut read).unwrap();

@@ -143,14 +143,10 @@ pub const MEDIUM_PIECE_BYTES: u64 = 128 * 1024;
 pub const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 /// Most pieces of one blob: 16 GiB in pieces of 1 MiB; a hash list of 512 KiB, a bitmap of 2 KiB.
 pub const BLOB_PIECES: u64 = BLOB_BYTES / LARGE_PIECE_BYTES;
-/// Most peers that one download asks at once: enough to fill a downlink, few enough that 16 windows fit in memory.
-pub const BLOB_PEERS: usize = 16;
 /// Most bytes asked of one peer and not yet here: 40 ms at 400 Mbit/s, or 400 ms at 40 Mbit/s.
 pub const BLOB_WINDOW_BYTES: u64 = 2 * 1024 * 1024;
 /// Most pieces asked of one peer and not yet here, whatever their size: bounds the requests queued in a stream.
 pub const BLOB_WINDOW_PIECES: usize = 16;
-/// Most peers that one piece is asked of at once, when nothing else is left to ask for.
-pub const BLOB_PIECE_COPIES: usize = 2;
 /// Refusals of a piece that a peer said it has, after which it is not asked any more: files do vanish, but not often.
 pub const BLOB_REFUSALS: u32 = 8;
 

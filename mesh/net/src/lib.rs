@@ -17,6 +17,7 @@ pub mod event;
 mod link;
 pub mod network;
 pub mod outer;
+pub mod pieces;
 mod rate;
 mod start;
 mod streams;

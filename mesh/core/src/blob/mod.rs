@@ -9,12 +9,10 @@ pub mod exchange;
 pub mod hash_list;
 pub mod layout;
 pub mod piece_set;
-pub mod planner;
 
 pub use hash_list::{HashList, HashListBuilder, HashListError, PieceError};
 pub use layout::{Layout, LayoutError};
 pub use piece_set::{PieceSet, PieceSetError};
-pub use planner::{Arrival, Fault, Planner, Standing};
 
 use crate::digest::{Digest, Hex32};
 use crate::documents::release::Artifact;

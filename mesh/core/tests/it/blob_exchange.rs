@@ -310,7 +310,8 @@ fn a_piece_that_cannot_be_read_is_withdrawn() {
     greet(&mut exchange, 1, PieceSet::empty(l));
     let made = offers(&exchange.take_messages(START));
     exchange.heard(START, peer(1), &Message::Take(made[0].1[0])).unwrap();
-    exchange.unreadable(START, peer(1), 0);
+    exchange.unreadable(START, 0);
+    assert!(!exchange.held().contains(0));
     assert!(said_to(&exchange.take_messages(START), 1).contains(&Message::Withdraw(0)));
     assert_eq!(exchange.next_part(START), None);
 }

@@ -14,8 +14,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 #[error("{0}")]
 pub struct ConnectError(pub String);
 
-/// Opens streams of the blob protocol to members.
+/// Opens streams to members, to exchange blobs over them.
 pub trait Connect: Send + Sync + 'static {
     /// A new stream to `peer`, who answers on it as [`super::Server`] does.
     fn connect(&self, peer: NodeId) -> BoxFuture<'static, Result<Box<dyn Duplex>, ConnectError>>;
+
+    /// A new stream to `peer` for `/groundswell/pieces/1`; `None` where it does not speak that, and has to be asked for
+    /// pieces over [`Connect::connect`].
+    fn pieces(&self, peer: NodeId) -> BoxFuture<'static, Result<Option<Box<dyn Duplex>>, ConnectError>> {
+        let _ = peer;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

@@ -6,7 +6,7 @@ use groundswell_core::node_id::NodeId;
 use super::connect::{Connect, ConnectError, Duplex};
 use super::serve::Server;
 use crate::Network;
-use crate::streams::BLOB;
+use crate::streams::{BLOB, OpenError, PIECES};
 
 impl Connect for Network {
     fn connect(&self, peer: NodeId) -> BoxFuture<'static, Result<Box<dyn Duplex>, ConnectError>> {
@@ -14,6 +14,17 @@ impl Connect for Network {
         Box::pin(async move {
             match streams.open(peer, BLOB).await {
                 Ok(stream) => Ok(Box::new(stream) as Box<dyn Duplex>),
+                Err(error) => Err(ConnectError(error.to_string())),
+            }
+        })
+    }
+
+    fn pieces(&self, peer: NodeId) -> BoxFuture<'static, Result<Option<Box<dyn Duplex>>, ConnectError>> {
+        let streams = self.streams().clone();
+        Box::pin(async move {
+            match streams.open(peer, PIECES).await {
+                Ok(stream) => Ok(Some(Box::new(stream) as Box<dyn Duplex>)),
+                Err(OpenError::Unsupported(..)) => Ok(None),
                 Err(error) => Err(ConnectError(error.to_string())),
             }
         })

@@ -10,8 +10,8 @@ use groundswell_core::node_id::NodeId;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 
+use super::blocking;
 use super::connect::Duplex;
-use super::download::blocking;
 use super::limits::{SERVED_IDLE, SERVED_STREAMS, SERVED_STREAMS_PER_PEER};
 use super::source::{BlobSource, DocumentSource, ReadError};
 use super::wire::{self, Answer, Refusal, Request, WireError};

@@ -32,12 +32,12 @@ pub enum Charge {
 
 /// The charged peers; at most [`CHARGED_PEERS`].
 #[derive(Debug, Default)]
-pub(super) struct Standings {
+pub(crate) struct Standings {
     charged: Mutex<BTreeMap<NodeId, (Charge, Instant)>>,
 }
 
 impl Standings {
-    pub(super) fn charge(&self, peer: NodeId, charge: Charge) {
+    pub(crate) fn charge(&self, peer: NodeId, charge: Charge) {
         let mut charged = self.charged.lock().expect("no holder of this lock panics");
         let until = Instant::now() + CHARGED_FOR;
         charged.retain(|_, (_, until)| *until > Instant::now());
@@ -50,12 +50,12 @@ impl Standings {
     }
 
     /// Until when a peer is not asked, if it is charged.
-    pub(super) fn charged_until(&self, peer: &NodeId) -> Option<Instant> {
+    pub(crate) fn charged_until(&self, peer: &NodeId) -> Option<Instant> {
         let charged = self.charged.lock().expect("no holder of this lock panics");
         charged.get(peer).map(|(_, until)| *until).filter(|until| *until > Instant::now())
     }
 
-    pub(super) fn list(&self) -> Vec<(NodeId, Charge)> {
+    pub(crate) fn list(&self) -> Vec<(NodeId, Charge)> {
         let charged = self.charged.lock().expect("no holder of this lock panics");
         charged.iter().filter(|(_, (_, until))| *until > Instant::now()).map(|(peer, (charge, _))| (*peer, *charge)).collect()
     }

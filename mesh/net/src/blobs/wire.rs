@@ -8,6 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use groundswell_core::blob::exchange::MessageError;
 use groundswell_core::blob::{HashList, Layout, PieceSet};
 use groundswell_core::digest::Digest;
 use serde::{Deserialize, Serialize};
@@ -139,6 +140,9 @@ pub enum WireError {
     /// A request that cannot be read.
     #[error("the peer sent a request that cannot be read")]
     Request,
+    /// A message that cannot be one about this blob.
+    #[error(transparent)]
+    Message(#[from] MessageError),
     /// An answer to something that was not asked, out of order, or beyond what was asked.
     #[error("the peer answered request {found} instead of {expected}")]
     Number {
@@ -169,7 +173,7 @@ impl WireError {
     /// Whether only a peer that breaks the protocol can have caused it.
     #[must_use]
     pub fn is_breach(&self) -> bool {
-        matches!(self, Self::Request | Self::Number { .. } | Self::Tag { .. } | Self::Length { .. })
+        matches!(self, Self::Request | Self::Message(_) | Self::Number { .. } | Self::Tag { .. } | Self::Length { .. })
     }
 }
 
@@ -334,7 +338,7 @@ impl Expected {
     }
 }
 
-async fn read_exact(stream: &mut (impl AsyncRead + Unpin), mut into: &mut [u8]) -> Result<(), WireError> {
+pub(crate) async fn read_exact(stream: &mut (impl AsyncRead + Unpin), mut into: &mut [u8]) -> Result<(), WireError> {
     while !into.is_empty() {
         match timeout(limits::STALLED_AFTER, stream.read(into)).await {
             Err(_) => return Err(WireError::Stalled),
@@ -346,7 +350,7 @@ async fn read_exact(stream: &mut (impl AsyncRead + Unpin), mut into: &mut [u8]) 
     Ok(())
 }
 
-async fn write_all(stream: &mut (impl AsyncWrite + Unpin), mut from: &[u8]) -> Result<(), WireError> {
+pub(crate) async fn write_all(stream: &mut (impl AsyncWrite + Unpin), mut from: &[u8]) -> Result<(), WireError> {
     while !from.is_empty() {
         match timeout(limits::STALLED_AFTER, stream.write(from)).await {
             Err(_) => return Err(WireError::Stalled),

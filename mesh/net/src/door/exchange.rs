@@ -9,7 +9,7 @@ use groundswell_core::limits;
 use groundswell_core::node_id::NodeId;
 
 use super::Keeper;
-use crate::blobs::download::blocking;
+use crate::blobs::blocking;
 use crate::config::REFUSAL_BYTES;
 
 /// Length of a session's random name, in bytes.

@@ -55,6 +55,12 @@ impl Guide {
 }
 
 impl Connect for Guide {
+    fn pieces(&self, peer: NodeId) -> BoxFuture<'static, Result<Option<Box<dyn Duplex>>, ConnectError>> {
+        let visited = self.keepers.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&peer);
+        // A door knows only requests.
+        if visited { Box::pin(std::future::ready(Ok(None))) } else { self.network.pieces(peer) }
+    }
+
     fn connect(&self, peer: NodeId) -> BoxFuture<'static, Result<Box<dyn Duplex>, ConnectError>> {
         let known = self.keepers.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned();
         let Some(addresses) = known else { return self.network.connect(peer) };

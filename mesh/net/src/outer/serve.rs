@@ -28,8 +28,7 @@ use super::limits::{
     TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
 };
 use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
-use crate::blobs::download::blocking;
-use crate::blobs::{BlobSource, Duplex};
+use crate::blobs::{BlobSource, Duplex, blocking};
 use crate::counters::Tally;
 
 /// Whoever asks more than its share is answered this late, so that asking in a loop costs the keeper nothing.

@@ -30,8 +30,10 @@ pub(crate) use behaviour::Behaviour;
 pub(crate) const LINK: &str = "/groundswell/link/1";
 /// Pieces of blobs.
 pub(crate) const BLOB: &str = "/groundswell/blob/1";
+/// Exchanges of one blob's pieces.
+pub(crate) const PIECES: &str = "/groundswell/pieces/1";
 /// Every protocol that this node accepts streams of.
-const PROTOCOLS: [&str; 2] = [LINK, BLOB];
+const PROTOCOLS: [&str; 3] = [LINK, BLOB, PIECES];
 
 /// Streams asked for that the swarm has not looked at yet.
 const REQUESTS: usize = 64;

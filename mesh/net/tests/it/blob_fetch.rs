@@ -10,7 +10,7 @@ use groundswell_net::blobs::{Charge, FetchError, Fetcher, Progress, SinkError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::blob_world::{Manner, PIECE, Sample, Shelf, World, peer, sample};
+use crate::blob_world::{Manner, PIECE, Sample, Shelf, World, fetcher, peer, sample};
 
 /// One node's download, with the ends of its channels.
 struct Fetch {
@@ -24,7 +24,7 @@ impl Fetch {
     fn new(world: &Arc<World>, sample: &Sample, peers: &[u8]) -> Self {
         let connect = Arc::clone(world);
         Self {
-            fetcher: Fetcher::new(connect, peer(100)),
+            fetcher: fetcher(connect, peer(100)),
             shelf: Shelf::new(sample),
             peers: watch::Sender::new(peers.iter().copied().map(peer).collect()),
             progress: watch::Sender::new(Progress::default()),
@@ -105,7 +105,7 @@ async fn b3_whatever_else_a_peer_lies_about_is_charged_too() {
         fetch.peers.send_replace(vec![peer(1), peer(2)]);
         fetch.run(&sample).await.unwrap();
         assert!(fetch.shelf.is_whole());
-        assert_eq!(world.times_connected(1), 1, "known to be no source in the next download too");
+        assert_eq!(world.times_connected(1), 1, "{charge:?} is known to be no source in the next download too");
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use groundswell_net::blobs::{Fetcher, Progress, Server};
+use groundswell_net::blobs::{Progress, Server};
+use groundswell_net::pieces::{Swarms, Terms};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::blob_world::{Manner, PIECE, Shelf, World, peer, sample};
+use crate::blob_world::{Manner, PIECE, Shelf, World, fetcher, peer, sample};
 use crate::node::{Over, PATIENCE, TestNode};
 
 #[tokio::test]
@@ -25,11 +26,15 @@ async fn a_blob_and_a_document_come_from_two_members_over_each_transport() {
             local.up(supplier.id()).await;
             supplier.up(local.id()).await;
             let (server, network) = (Server::new(world.holder(n), world.holder(n)), supplier.network.clone());
-            serving.spawn(async move { server.serve_network(&network).await });
+            let terms = Terms::default();
+            let swarms = Swarms::new(Arc::new(network.clone()), world.holder(n), network.local_id(), terms);
+            serving.spawn(async move {
+                tokio::join!(server.serve_network(&network), swarms.serve_network(&network));
+            });
             suppliers.push(supplier);
         }
         let peers: Vec<_> = suppliers.iter().map(TestNode::id).collect();
-        let fetcher = Fetcher::new(Arc::new(local.network.clone()), local.id());
+        let fetcher = fetcher(Arc::new(local.network.clone()), local.id());
         let (shelf, progress) = (Shelf::new(&sample), watch::Sender::new(Progress::default()));
         let fetched = fetcher.fetch(sample.name, shelf.clone(), watch::channel(peers.clone()).1, progress);
         timeout(PATIENCE, fetched).await.expect("in time").unwrap();

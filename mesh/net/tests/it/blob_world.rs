@@ -9,8 +9,9 @@ use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
 use groundswell_net::blobs::wire::{self, Answer, Request};
 use groundswell_net::blobs::{
-    BlobSource, Connect, ConnectError, Described, DocumentSource, Duplex, PieceSink, ReadError, Server, SinkError,
+    BlobSource, Connect, ConnectError, Described, DocumentSource, Duplex, Fetcher, PieceSink, ReadError, Server, SinkError,
 };
+use groundswell_net::pieces::{Swarms, Terms};
 use tokio::task::JoinSet;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
@@ -211,6 +212,28 @@ async fn serve(holder: Arc<Holder>, mut stream: impl Duplex) {
             let _ = wire::write_answer(&mut stream, number, &answer).await;
         }
     }
+}
+
+/// Holds no blob.
+pub(crate) struct NoBlobs;
+
+impl BlobSource for NoBlobs {
+    fn describe(&self, _: &Digest) -> Option<Described> {
+        None
+    }
+
+    fn hash_list(&self, _: &Digest) -> Option<HashList> {
+        None
+    }
+
+    fn read_piece(&self, _: &Digest, _: u32) -> Result<Vec<u8>, ReadError> {
+        Err(ReadError::NoBlob)
+    }
+}
+
+/// Fetches for `local`, and gives nothing.
+pub(crate) fn fetcher(connect: Arc<dyn Connect>, local: NodeId) -> Fetcher {
+    Fetcher::new(Swarms::new(connect, Arc::new(NoBlobs), local, Terms { serves: false, ..Terms::default() }))
 }
 
 /// A sink in memory.

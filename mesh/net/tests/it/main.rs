@@ -17,3 +17,5 @@ mod outer_mesh;
 mod outer_wire;
 mod outer_world;
 mod stranger;
+mod swarm;
+mod swarm_world;

@@ -7,7 +7,7 @@ use futures::{AsyncReadExt, AsyncWriteExt};
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
-use groundswell_net::blobs::{Fetcher, Progress};
+use groundswell_net::blobs::Progress;
 use groundswell_net::outer::OuterSource;
 use groundswell_net::outer::guide::Guide;
 use groundswell_net::outer::visit::{Visit, VisitFailed};
@@ -16,7 +16,7 @@ use groundswell_net::{Admission, Config, Network, NetworkEvent};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::blob_world::{PIECE, Shelf as Sink, sample};
+use crate::blob_world::{self, PIECE, Shelf as Sink, sample};
 use crate::node::{Over, PATIENCE, Password, TestNode, listen};
 use crate::outer_world::{FLEET, Shelf};
 use crate::stranger::{MEMBERS_ONLY, Stranger};
@@ -205,7 +205,7 @@ async fn a_blob_comes_through_two_outer_doors_by_the_ordinary_download() {
     let own = Arc::new(Password { fleet: 1, own: "expired" });
     let guide = Arc::new(Guide::new(local.network.clone(), own));
     guide.set_keepers(keepers.iter().map(|keeper| (keeper.id(), vec![keeper.address.clone()])).collect());
-    let fetcher = Fetcher::new(guide, local.id());
+    let fetcher = blob_world::fetcher(guide, local.id());
     let peers: Vec<_> = keepers.iter().map(TestNode::id).collect();
     let (sink, progress) = (Sink::new(&sample), watch::Sender::new(Progress::default()));
     let fetched = fetcher.fetch(sample.name, sink.clone(), watch::channel(peers.clone()).1, progress);

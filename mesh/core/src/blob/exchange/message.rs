@@ -54,6 +54,20 @@ pub struct Part {
     pub bytes: Vec<u8>,
 }
 
+/// Bytes in front of a part's own, header included.
+pub const PART_HEADER_BYTES: usize = HEADER_BYTES + 8;
+
+impl Part {
+    /// What stands in front of `length` bytes of a piece, 1 to [`BLOB_PART_BYTES`]; so they need not be copied into a
+    /// message to be sent.
+    #[must_use]
+    pub fn header(piece: u32, offset: usize, length: usize) -> [u8; PART_HEADER_BYTES] {
+        let number = |bytes: usize| u32::try_from(bytes).expect("a piece has 1 MiB at most").to_be_bytes();
+        let ([l0, l1, l2, l3], [p0, p1, p2, p3], [o0, o1, o2, o3]) = (number(length + 8), piece.to_be_bytes(), number(offset));
+        [8, l0, l1, l2, l3, p0, p1, p2, p3, o0, o1, o2, o3]
+    }
+}
+
 /// Why bytes are not a message. The peer that sent them broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -299,6 +313,10 @@ mod tests {
         fn a_message_is_read_as_it_was_written(message in message()) {
             let frame = message.to_frame();
             prop_assert_eq!(frame.len(), message.frame_bytes());
+            if let Message::Part(part) = &message {
+                let header = Part::header(part.piece, usize::try_from(part.offset).unwrap(), part.bytes.len());
+                prop_assert_eq!(&frame, &[&header[..], &part.bytes].concat());
+            }
             prop_assert_eq!(read(&frame), Ok(message));
         }
 

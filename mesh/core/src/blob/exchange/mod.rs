@@ -244,6 +244,13 @@ impl Exchange {
         core::mem::take(&mut self.messages)
     }
 
+    /// The piece that [`Exchange::next_part`] would give bytes of, if the windows have room: have it at hand first.
+    #[must_use]
+    pub fn next_piece(&self, now: Duration) -> Option<u32> {
+        let at = self.next_sending(|neighbour| neighbour.has_window() && !neighbour.is_stuck(now))?;
+        self.queue.get(at).map(|sending| sending.piece)
+    }
+
     /// The next bytes to send, counted as sent from now on; `None` when nothing is due or the windows are full.
     pub fn next_part(&mut self, now: Duration) -> Option<Outgoing> {
         let is_free = |neighbour: &Neighbour| neighbour.has_window() && !neighbour.is_stuck(now);
@@ -280,10 +287,11 @@ impl Exchange {
         Some(Outgoing { peer, piece, offset, length, last })
     }
 
-    /// A piece that a neighbour took cannot be read here.
-    pub fn unreadable(&mut self, now: Duration, peer: NodeId, piece: u32) {
-        self.cancelled(now, peer, piece);
-        self.messages.push((peer, Message::Withdraw(piece)));
+    /// A piece that is held cannot be read: it is missing again, and whoever took it is told.
+    pub fn unreadable(&mut self, now: Duration, piece: u32) {
+        let takers: Vec<NodeId> = self.queue.iter().filter(|it| it.piece == piece).map(|it| it.peer).collect();
+        takers.into_iter().for_each(|peer| self.cancelled(now, peer, piece));
+        self.forget(piece);
     }
 
     /// Looks at what is late. Call it at [`Exchange::next_wakeup`], or whenever it is convenient.

@@ -1,0 +1,183 @@
+//! Who takes part: streams opened to peers, streams that came in, and who is gone for now or for its lies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_core::blob::HashList;
+use groundswell_core::node_id::NodeId;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{Inbound, Swarm};
+use crate::blobs::limits::{RETRY_FIRST, RETRY_MOST};
+use crate::blobs::{Charge, SinkError, blocking};
+use crate::pieces::frames::{self, Refusal};
+use crate::pieces::opening::{NotOpened, Opened, Via, open};
+use crate::pieces::strand::{self, OUTBOX, Out, Strand, Voice};
+
+/// First pause before a neighbour is asked for its hash list again; it gets it in a moment itself.
+const LIST_FIRST: Duration = Duration::from_millis(50);
+/// Longest such pause.
+const LIST_MOST: Duration = Duration::from_secs(1);
+/// Streams that are being opened at once while the hash list is not known: more would bring it several times.
+const OPENED_FOR_LIST: usize = 4;
+
+/// When a peer may be tried again, and how often it failed before.
+#[derive(Clone, Copy)]
+pub(super) struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+/// What came of opening a stream to a peer.
+pub(super) type Opening = (NodeId, Result<Opened, NotOpened>);
+
+impl Swarm {
+    /// Opens streams while there is room. Returns when the next paused peer may be tried.
+    pub(super) fn open_strands(&mut self) -> Option<Instant> {
+        let fetch = self.fetch.as_mut().filter(|_| !self.exchange.is_complete())?;
+        let wanted = fetch.peers.borrow_and_update().clone();
+        self.pauses.retain(|peer, _| wanted.contains(peer));
+        let now = Instant::now();
+        let mut next_try: Option<Instant> = None;
+        let most = if self.list.is_some() { self.shared.terms.neighbours } else { OPENED_FOR_LIST };
+        for peer in wanted {
+            if self.strands.len() + self.being_opened.len() >= most {
+                return None;
+            }
+            if self.strands.contains_key(&peer) || self.being_opened.contains(&peer) || peer == self.shared.local {
+                continue;
+            }
+            let paused = self.pauses.get(&peer).map(|pause| pause.until);
+            let until = paused.max(self.shared.standings.charged_until(&peer)).filter(|until| *until > now);
+            if let Some(until) = until {
+                next_try = Some(next_try.map_or(until, |sooner| sooner.min(until)));
+                continue;
+            }
+            self.being_opened.insert(peer);
+            let (connect, blob, layout) = (Arc::clone(&self.shared.connect), self.blob, self.layout);
+            let wants_list = self.list.is_none();
+            self.openings.spawn(async move { (peer, open(&*connect, peer, blob, layout, wants_list).await) });
+        }
+        next_try
+    }
+
+    pub(super) async fn on_opened(&mut self, (peer, opened): Opening) -> Result<(), SinkError> {
+        self.being_opened.remove(&peer);
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(NotOpened::Charged(charge)) => {
+                self.charge(peer, charge);
+                return Ok(());
+            }
+            Err(NotOpened::Refused(Refusal::NoList)) => {
+                self.pause(peer, LIST_FIRST, LIST_MOST);
+                return Ok(());
+            }
+            Err(NotOpened::Refused(refusal)) => {
+                tracing::debug!(%peer, blob = %self.blob, %refusal, "a peer takes no part in a swarm now");
+                self.pause(peer, RETRY_FIRST, RETRY_MOST);
+                return Ok(());
+            }
+            Err(NotOpened::Broken(reason)) => {
+                tracing::debug!(%peer, blob = %self.blob, reason, "a peer takes no part in a swarm now");
+                self.pause(peer, RETRY_FIRST, RETRY_MOST);
+                return Ok(());
+            }
+        };
+        if let Some(bytes) = opened.list
+            && self.list.is_none()
+            && let Some(fetch) = &self.fetch
+        {
+            let (layout, root, sink) = (self.layout, fetch.blake3, Arc::clone(&fetch.sink));
+            let kept = blocking(move || match HashList::verify(layout, root, &bytes) {
+                Ok(list) => sink.keep_hash_list(&list).map(|()| Some(list)),
+                Err(_) => Ok(None),
+            });
+            match kept.await? {
+                Some(list) => {
+                    self.list = Some(Arc::new(list));
+                    self.pauses.clear();
+                }
+                None => {
+                    self.charge(peer, Charge::BadHashList);
+                    return Ok(());
+                }
+            }
+        }
+        // Two nodes that open to each other keep the stream of the smaller id.
+        let local = self.shared.local;
+        if self.strands.get(&peer).is_some_and(|strand| strand.opened_by <= local) {
+            return Ok(());
+        }
+        self.join(peer, local, opened.via, None);
+        Ok(())
+    }
+
+    pub(super) async fn on_inbound(&mut self, inbound: Inbound) {
+        let Inbound { peer, mut stream, wants_list, size_bytes } = inbound;
+        let standing = self.strands.get(&peer).map(|strand| strand.opened_by);
+        let refusal = if size_bytes != self.layout.size_bytes() {
+            Some(Refusal::Size)
+        } else if self.shared.standings.charged_until(&peer).is_some() {
+            Some(Refusal::Busy)
+        } else if standing.is_some_and(|opened_by| opened_by == self.shared.local && opened_by < peer) {
+            Some(Refusal::Twice)
+        } else if standing.is_none() && self.strands.len() >= self.shared.terms.neighbours {
+            Some(Refusal::Busy)
+        } else if self.list.is_none() {
+            Some(Refusal::NoList)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.tasks.spawn(async move {
+                let _ = frames::write_refusal(&mut stream, refusal).await;
+            });
+            return;
+        }
+        let list = self.list.clone().filter(|_| wants_list);
+        self.join(peer, peer, Via::Stream(stream), Some(frames::accepted(list.as_deref())));
+    }
+
+    fn join(&mut self, peer: NodeId, opened_by: NodeId, via: Via, first: Option<Vec<u8>>) {
+        self.strands.remove(&peer);
+        if self.exchange.join(self.now(), peer).is_err() {
+            return self.pause(peer, RETRY_FIRST, RETRY_MOST);
+        }
+        self.pauses.remove(&peer);
+        self.numbers += 1;
+        let number = self.numbers;
+        let voice = Voice { peer, number, inbox: self.voices.clone() };
+        let (outbox, said) = mpsc::channel(OUTBOX);
+        let task = match via {
+            Via::Stream(stream) => self.tasks.spawn(strand::run(stream, self.layout, voice, said, Arc::clone(&self.shared.down))),
+            Via::Bridge(bridge) => self.tasks.spawn(bridge.run(voice, said)),
+        };
+        let strand = Strand::new(number, opened_by, outbox, task);
+        if let Some(first) = first {
+            strand.send(Out::Accepted(first));
+        }
+        self.strands.insert(peer, strand);
+        self.told = None;
+    }
+
+    /// A neighbour is gone, and may be tried again after a while.
+    pub(super) fn part_with(&mut self, peer: NodeId) {
+        self.strands.remove(&peer);
+        self.exchange.leave(peer);
+        self.pause(peer, RETRY_FIRST, RETRY_MOST);
+        self.told = None;
+    }
+
+    pub(super) fn charge(&mut self, peer: NodeId, charge: Charge) {
+        self.part_with(peer);
+        self.shared.standings.charge(peer, charge);
+        self.charged.insert(peer, charge);
+    }
+
+    fn pause(&mut self, peer: NodeId, first: Duration, most: Duration) {
+        let length = self.pauses.get(&peer).map_or(first, |pause| (pause.length * 2).min(most));
+        self.pauses.insert(peer, Pause { until: Instant::now() + length, length });
+    }
+}

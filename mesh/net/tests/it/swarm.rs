@@ -1,0 +1,213 @@
+//! Swarms over streams of pieces, in memory and in virtual time: how near they come to the limit, and what breaks none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::io::AsyncWriteExt as _;
+use groundswell_core::blob::exchange::Message;
+use groundswell_core::blob::exchange::message::Part;
+use groundswell_net::blobs::Charge;
+use groundswell_net::pieces::frames::{self, Opening, Refusal};
+use groundswell_net::pieces::{Rate, Terms};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::blob_world::{PIECE, Sample, peer, sample};
+use crate::swarm_world::{Lines, Node};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn at_rate(bytes: u64) -> Terms {
+    Terms { upload: Rate::bytes_per_second(bytes), ..Terms::default() }
+}
+
+async fn fetch_all(nodes: &[Node]) {
+    let all = futures::future::join_all(nodes.iter().map(Node::fetch));
+    for fetched in timeout(HOUR, all).await.expect("in time") {
+        fetched.unwrap();
+    }
+    assert!(nodes.iter().all(|node| node.shelf.is_whole()));
+}
+
+fn opening(sample: &Sample, wants_list: bool) -> Opening {
+    Opening { sha256: sample.name.sha256, size_bytes: sample.name.size_bytes, wants_list }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_nodes_have_a_blob_soon_after_its_seed_could_have_sent_it_once() {
+    let sample = sample(8 * 1024 * 1024 - 5);
+    let (lines, rate) = (Arc::default(), 1_000_000);
+    let all: Vec<u8> = (0..=8).collect();
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(rate)).holding(0..sample.layout().count());
+    let nodes: Vec<Node> = (1..=8).map(|n| Node::new(&lines, n, &sample, &all, at_rate(rate))).collect();
+    let began = Instant::now();
+    fetch_all(&nodes).await;
+    let limit = sample.bytes.len() as f64 / rate as f64;
+    let ratio = began.elapsed().as_secs_f64() / limit;
+    let copies = seed.swarms.counters().sent_bytes as f64 / sample.bytes.len() as f64;
+    let received: u64 = nodes.iter().map(|node| node.swarms.counters().received_bytes).sum();
+    let total = received as f64 / (8 * sample.bytes.len()) as f64;
+    assert!(ratio <= 1.15 && copies <= 1.15 && total <= 1.06, "ratio {ratio:.3}, copies {copies:.3}, total {total:.3}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b3_a_liar_among_honest_nodes_is_charged_by_whoever_it_lied_to_and_all_complete() {
+    let sample = sample(60 * PIECE);
+    let lines = Arc::default();
+    let honest = Node::new(&lines, 0, &sample, &[], at_rate(500_000)).holding(0..60);
+    let liar = Node::liar(&lines, 9, &sample, at_rate(2_000_000));
+    let nodes: Vec<Node> = (1..=4).map(|n| Node::new(&lines, n, &sample, &[0, 1, 2, 3, 4, 9], at_rate(500_000))).collect();
+    fetch_all(&nodes).await;
+    let charged: Vec<_> = nodes.iter().flat_map(|node| node.swarms.charged()).collect();
+    assert!(!charged.is_empty() && charged.iter().all(|it| *it == (peer(9), Charge::BadPiece)), "{charged:?}");
+    drop((honest, liar));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_metered_node_takes_and_gives_nothing() {
+    let sample = sample(20 * PIECE);
+    let lines = Arc::default();
+    let metered = Node::new(&lines, 1, &sample, &[0, 2], Terms { serves: false, ..Terms::default() });
+    let other = Node::new(&lines, 2, &sample, &[0, 1], at_rate(1_000_000));
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(200_000)).holding(0..20);
+    fetch_all(&[metered, other]).await;
+    assert!(seed.swarms.counters().sent_bytes > 0);
+    let metered = Node::new(&lines, 3, &sample, &[], Terms { serves: false, ..Terms::default() }).holding(0..20);
+    let mut stream = lines.open(4, 3).await;
+    frames::write_opening(&mut stream, &opening(&sample, true)).await.unwrap();
+    let answer = frames::read_answer(&mut stream, sample.layout(), true).await.unwrap();
+    assert_eq!(answer, Err(Refusal::NotHere));
+    assert_eq!(metered.swarms.counters().sent_bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_keeps_the_rate_of_this_node() {
+    let sample = sample(40 * PIECE);
+    let lines = Arc::default();
+    let _seed = Node::new(&lines, 0, &sample, &[], Terms::default()).holding(0..40);
+    let slow = Node::new(&lines, 1, &sample, &[0], Terms { download: Rate::bytes_per_second(262_144), ..Terms::default() });
+    let began = Instant::now();
+    fetch_all(&[slow]).await;
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(9_500) && took <= Duration::from_secs(12), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b4_a_fetch_that_was_given_up_goes_on_with_what_it_has() {
+    let sample = sample(50 * PIECE);
+    let lines = Arc::default();
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(100_000)).holding(0..50);
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    timeout(Duration::from_secs(20), node.fetch()).await.expect_err("it takes half a minute");
+    let here = node.shelf.pieces.lock().unwrap().len();
+    assert!(here > 10 && here < 50, "{here}");
+    fetch_all(std::slice::from_ref(&node)).await;
+    let sent = seed.swarms.counters().sent_bytes;
+    assert!(sent <= 55 * 65_536, "{} pieces were sent", sent / 65_536);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_that_open_to_each_other_keep_one_stream() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let left = Node::new(&lines, 1, &sample, &[2], at_rate(100_000)).holding(0..20);
+    let right = Node::new(&lines, 2, &sample, &[1], at_rate(100_000)).holding(20..40);
+    fetch_all(&[left, right]).await;
+    assert!(lines.opened(1, 2) + lines.opened(2, 1) <= 4, "{} and {}", lines.opened(1, 2), lines.opened(2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_gets_more_meanwhile_gives_that_too_and_serves_whom_it_refused() {
+    let sample = sample(40 * PIECE);
+    let lines = Arc::default();
+    let source = Node::new(&lines, 0, &sample, &[], Terms::default()).holding(0..10);
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    let fetched = node.fetch();
+    let grows = async {
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(node.shelf.pieces.lock().unwrap().len(), 10);
+        let source = source.holding(10..40);
+        sleep(HOUR).await;
+        drop(source);
+    };
+    tokio::select! {
+        fetched = fetched => fetched.unwrap(),
+        () = grows => panic!("it never came"),
+    }
+    assert!(node.shelf.is_whole());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_is_not_here_and_one_of_another_size_are_refused() {
+    let sample = sample(20 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let _seed = Node::new(&lines, 0, &sample, &[], Terms::default()).holding(0..20);
+    let _empty = Node::new(&lines, 1, &sample, &[], Terms::default());
+    for (to, opening, refusal) in [
+        (1, opening(&sample, true), Refusal::NotHere),
+        (0, Opening { size_bytes: sample.name.size_bytes + 1, ..opening(&sample, true) }, Refusal::Size),
+        (0, Opening { sha256: groundswell_core::digest::Digest([9; 32]), ..opening(&sample, true) }, Refusal::NotHere),
+    ] {
+        let mut stream = lines.open(7, to).await;
+        frames::write_opening(&mut stream, &opening).await.unwrap();
+        assert_eq!(frames::read_answer(&mut stream, sample.layout(), true).await.unwrap(), Err(refusal));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_breaks_the_protocol_of_pieces_is_charged_and_costs_nothing_else() {
+    let sample = sample(20 * PIECE);
+    let all = || Message::Holding(sample.all()).to_frame();
+    let part = |piece, offset, length| Message::Part(Part { piece, offset, bytes: vec![1; length] }).to_frame();
+    let header = |tag: u8, length: u32| [&[tag][..], &length.to_be_bytes()].concat();
+    let breaches: Vec<(&str, Vec<u8>)> = vec![
+        ("speaks before it says what it holds", Message::Have(vec![1]).to_frame()),
+        ("sends what nobody took", [all(), part(3, 0, 100)].concat()),
+        ("takes what was not offered", [all(), Message::Take(3).to_frame()].concat()),
+        ("acknowledges what was not sent", [all(), Message::Got(1).to_frame()].concat()),
+        ("names a piece beyond the blob", [all(), header(3, 4), 20_u32.to_be_bytes().to_vec()].concat()),
+        ("announces a bitmap of another length", header(0, 4)),
+        ("announces a huge part", [all(), header(8, u32::MAX)].concat()),
+        ("announces an empty part", [all(), header(8, 8)].concat()),
+        ("speaks of an unknown kind", [all(), header(9, 0)].concat()),
+    ];
+    for (n, (what, bytes)) in (10..).zip(breaches) {
+        let lines: Arc<Lines> = Arc::default();
+        let node = Node::new(&lines, 1, &sample, &[0], at_rate(1_000_000)).holding([0]);
+        let seed = Node::new(&lines, 0, &sample, &[], at_rate(100_000)).holding(0..20);
+        let attack = async {
+            sleep(Duration::from_secs(1)).await;
+            let mut stream = lines.open(n, 1).await;
+            frames::write_opening(&mut stream, &opening(&sample, false)).await.unwrap();
+            assert_eq!(frames::read_answer(&mut stream, sample.layout(), false).await.unwrap(), Ok(None), "{what}");
+            stream.write_all(&bytes).await.unwrap();
+            sleep(HOUR).await;
+        };
+        tokio::select! {
+            fetched = node.fetch() => fetched.unwrap(),
+            () = attack => panic!("{what}: the fetch never ended"),
+        }
+        assert!(node.shelf.is_whole(), "{what}");
+        assert_eq!(node.swarms.charged(), [(peer(n), Charge::Breach)], "{what}");
+        drop(seed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_what_it_is_offered_and_reads_nothing_holds_up_nobody() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(1_000_000)).holding(0..40);
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    let mut stream = lines.open(9, 0).await;
+    frames::write_opening(&mut stream, &opening(&sample, false)).await.unwrap();
+    frames::read_answer(&mut stream, sample.layout(), false).await.unwrap().unwrap();
+    stream.write_all(&Message::Holding(groundswell_core::blob::PieceSet::empty(sample.layout())).to_frame()).await.unwrap();
+    let began = Instant::now();
+    fetch_all(std::slice::from_ref(&node)).await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // It is given up once it has been silent for long.
+    sleep(Duration::from_secs(60)).await;
+    let mut rest = Vec::new();
+    timeout(HOUR, futures::io::AsyncReadExt::read_to_end(&mut stream, &mut rest)).await.expect("it was closed").ok();
+    drop(seed);
+}
