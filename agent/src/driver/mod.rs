@@ -37,8 +37,9 @@ use crate::effects::{self, Durable};
 use crate::events::{EventLog, Told};
 use crate::handle::{PublishError, Reply, Request};
 use crate::install::Devices;
+use crate::outer::delivery::Brought;
 use crate::outer::keeper::Pushed;
-use crate::outer::visitor::{Brought, Visitor};
+use crate::outer::visitor::Visitor;
 
 /// How often the peers of downloads under way are looked at: who serves what arrives as records, not as events.
 const SOURCES_EVERY: Duration = Duration::from_secs(2);

@@ -1,61 +1,28 @@
 //! One visit at another node's outer door: brings what it has to the driver, judges nothing, believes nothing.
 //!
 //! In the order in which things can be used: this node's own record there; the fleet documents one by one; its own newest
-//! certificate; other documents, certificates before what names them; records that are newer than those here. Each handful
-//! of documents is judged and on disk before the next is asked for. Rosters and blobs come by the ordinary downloads,
-//! through [`groundswell_net::outer::guide::Guide`].
-
-use std::sync::{Arc, Mutex, PoisonError};
+//! certificate; other documents, certificates before what names them; records that are newer than those here. How documents
+//! come to the driver is in [`super::delivery`]; rosters and blobs come by the ordinary downloads, through
+//! [`groundswell_net::outer::guide::Guide`].
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
-use groundswell_core::documents::rejection::Rejection;
-use groundswell_core::limits::DOCUMENT_BYTES;
-use groundswell_core::node::effect::Accepted;
 use groundswell_core::node::input::VisitEnd;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::{RecordKey, RecordKind};
-use groundswell_core::trust::verify;
 use groundswell_net::Network;
 use groundswell_net::outer::limits::{VISIT, WINDOW};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
-use groundswell_net::outer::wire::{Listed, Refused, Standing};
-use tokio::sync::{mpsc, oneshot};
+use groundswell_net::outer::wire::{Refused, Standing};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::seen::{Seen, Verdict};
+use super::delivery::{Brought, Delivery};
 use crate::admission::SharedNode;
 use crate::clock::Clock;
 
 /// What a visit brought that waits for the driver; the visit waits when it is full.
 const BROUGHT: usize = 32;
-
-/// What a visit brings.
-#[derive(Debug)]
-pub(crate) enum Brought {
-    /// A document's published form.
-    Document {
-        /// Whose door it came through.
-        keeper: NodeId,
-        /// Its bytes.
-        bytes: Vec<u8>,
-        /// Where the core's answer goes, once what it took is on disk; dropped when the disk fails.
-        verdict: oneshot::Sender<Result<Accepted, Rejection>>,
-    },
-    /// Records: each alone, or the two of a proof.
-    Records(NodeId, Vec<Vec<Vec<u8>>>),
-    /// It has ended.
-    Ended {
-        /// Whose door it was, if anybody was there.
-        keeper: Option<NodeId>,
-        /// Where.
-        addresses: Vec<String>,
-        /// How.
-        end: VisitEnd,
-        /// Why, in words, unless it is complete.
-        reason: Option<String>,
-    },
-}
 
 /// Goes visiting, one visit at a time.
 pub(crate) struct Visitor {
@@ -75,7 +42,8 @@ impl Visitor {
     /// A visitor at home, and where what it brings comes out.
     pub(crate) fn new(network: Network, node: SharedNode, fleet: Digest, clock: Clock) -> (Self, mpsc::Receiver<Brought>) {
         let (brought, inbox) = mpsc::channel(BROUGHT);
-        let errand = Errand { network, node, fleet, clock, brought, seen: Arc::default() };
+        let delivery = Delivery::new(node.clone(), brought);
+        let errand = Errand { network, node, fleet, clock, delivery };
         (Self { errand, under_way: None }, inbox)
     }
 
@@ -95,8 +63,7 @@ struct Errand {
     node: SharedNode,
     fleet: Digest,
     clock: Clock,
-    brought: mpsc::Sender<Brought>,
-    seen: Arc<Mutex<Seen>>,
+    delivery: Delivery,
 }
 
 /// How much a keeper gave.
@@ -120,12 +87,7 @@ impl Errand {
         if let Some(reason) = &reason {
             tracing::debug!(?keeper, ?addresses, "a visit at an outer door did not bring everything: {reason}");
         }
-        self.bring(Brought::Ended { keeper, addresses, end, reason }).await;
-    }
-
-    /// An error of the channel means that the driver has ended.
-    async fn bring(&self, brought: Brought) {
-        drop(self.brought.send(brought).await);
+        self.delivery.bring(Brought::Ended { keeper, addresses, end, reason }).await;
     }
 
     /// What it says of itself, its keeper may say falsely: it gave everything only if it is a member by the documents here, as
@@ -144,16 +106,16 @@ impl Errand {
         let version = self.node.lock().shelf().fleet().map_or(0, |fleet| fleet.version);
         // From its own version on, so that a rival of it is seen.
         let fleets = visit.fleets(version.saturating_sub(1)).await?;
-        self.documents(&mut visit, met, &fleets).await?;
+        self.delivery.documents(&mut visit, met, &fleets).await?;
         let own = visit.certificate().await?;
-        self.documents(&mut visit, met, &own).await?;
+        self.delivery.documents(&mut visit, met, &own).await?;
         if visit.standing() < Standing::Former {
             return Ok(Gave::Less("this node is a stranger there"));
         }
         let mut listed = visit.documents().await?;
         listed.retain(|listed| !matches!(listed.kind, Kind::Fleet | Kind::Token | Kind::Roster));
         listed.sort_by_key(|listed| rank(listed.kind));
-        self.documents(&mut visit, met, &listed).await?;
+        self.delivery.documents(&mut visit, met, &listed).await?;
         // Its certificate may have been among them.
         self.push(&mut visit, met, &mut push).await?;
         for kind in [RecordKind::Status, RecordKind::Grants] {
@@ -183,59 +145,6 @@ impl Errand {
         }
     }
 
-    /// Brings those that are not here in this published form, and waits for what becomes of them.
-    async fn documents(&self, visit: &mut Visit, keeper: NodeId, listed: &[Listed]) -> Result<(), VisitFailed> {
-        let mut rest = listed.iter();
-        loop {
-            let (batch, before) = self.lacking(&mut rest);
-            if batch.is_empty() {
-                return Ok(());
-            }
-            let published = visit.small_documents(&batch, DOCUMENT_BYTES).await?;
-            let mut waiting = Vec::new();
-            for (listed, bytes) in batch.iter().zip(published) {
-                let Some(bytes) = bytes else { continue };
-                let readable = match verify::read(&bytes) {
-                    Ok((envelope, _)) if (envelope.kind, envelope.digest()) != (listed.kind, listed.digest) => {
-                        return Err(VisitFailed::Breach("another document than it listed"));
-                    }
-                    read => read.is_ok(),
-                };
-                let (verdict, judged) = oneshot::channel();
-                self.bring(Brought::Document { keeper, bytes, verdict }).await;
-                waiting.push((listed.published, readable, judged));
-            }
-            let mut verdicts = Vec::new();
-            for (published, readable, judged) in waiting {
-                verdicts.push(match judged.await {
-                    Ok(Ok(_)) => (published, Verdict::Taken),
-                    Ok(Err(_)) if !readable => (published, Verdict::Unreadable),
-                    Ok(Err(rejection)) => (published, Verdict::Refused(rejection.reason)),
-                    // The disk failed, or the agent ends: it is brought again.
-                    Err(_) => continue,
-                });
-            }
-            // A verdict that was given while documents came and went may be another now.
-            let after = self.node.lock().shelf().revision();
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            for (published, verdict) in verdicts {
-                if before == after || verdict == Verdict::Unreadable {
-                    seen.note(published, after, verdict);
-                }
-            }
-        }
-    }
-
-    /// The next few that are not here in this published form and are worth bringing, and the revision of the documents here.
-    fn lacking(&self, listed: &mut std::slice::Iter<'_, Listed>) -> (Vec<Listed>, u64) {
-        let (node, mut seen) = (self.node.lock(), self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let revision = node.shelf().revision();
-        let lacks = |listed: &&Listed| {
-            node.shelf().published(&listed.digest) != Some(listed.published) && !seen.has(&listed.published, revision)
-        };
-        (listed.filter(lacks).take(WINDOW).copied().collect(), revision)
-    }
-
     /// Brings records that are newer than those here.
     async fn records(&self, visit: &mut Visit, keeper: NodeId, kind: RecordKind) -> Result<(), VisitFailed> {
         let stamps = visit.stamps(kind).await?;
@@ -246,7 +155,7 @@ impl Errand {
         };
         for batch in newer.chunks(WINDOW) {
             let records = visit.records(kind, batch).await?;
-            self.bring(Brought::Records(keeper, records)).await;
+            self.delivery.bring(Brought::Records(keeper, records)).await;
         }
         Ok(())
     }
