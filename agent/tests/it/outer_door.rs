@@ -16,7 +16,7 @@ use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{Refused, Standing};
 use groundswell_net::{Admission, Network};
 
-use crate::agents::{Running, start, start_in};
+use crate::agents::{PATIENCE, Running, start, start_in};
 use crate::fleet::{Published, World, free_port};
 
 const YEAR_MS: u64 = 400 * 86_400_000;
@@ -142,8 +142,17 @@ async fn s7_only_a_members_own_status_record_is_taken_at_the_door_and_the_mesh_h
     member.push(signed(&second, 9).bytes().to_vec()).await.unwrap();
     member.push(signed(&second, 10).bytes().to_vec()).await.unwrap();
     agents[1].until("the record has travelled", |status| status.node.members == 3).await;
-    // It reads its own back, and those of its pool.
-    let stamps = member.stamps(RecordKind::Status).await.unwrap();
+    // It reads its own back, and those of its pool, once the other agent's has come too.
+    let all_three = async {
+        loop {
+            let stamps = member.stamps(RecordKind::Status).await.unwrap();
+            if stamps.len() >= 3 {
+                return stamps;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let stamps = tokio::time::timeout(PATIENCE, all_three).await.expect("the records of its pool");
     let own = stamps.iter().find(|(node, _)| *node == identity::node_id(&second)).unwrap();
     assert_eq!(own.1, Stamp { incarnation: 1, counter: 10 });
     assert_eq!(stamps.len(), 3);
