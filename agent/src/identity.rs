@@ -12,6 +12,8 @@ use groundswell_core::crypto::{Crypto as _, SoftwareCrypto};
 use groundswell_core::digest::Hex32;
 use groundswell_core::node_id::NodeId;
 
+use crate::install::durable::read_bounded;
+use crate::install::files::{Link, open_regular};
 use crate::store::{Store, StoreError};
 
 const HEAD: &str = "groundswell.node-key 1";
@@ -127,11 +129,16 @@ pub fn write_key_file(path: &Path, secret: &Secret) -> Result<(), KeyFileError> 
 /// When it cannot be read, is no key file, is readable by others, or was taken over by an agent.
 pub fn read_key_file(path: &Path) -> Result<Secret, KeyFileError> {
     let read = |source| KeyFileError::Read { path: path.to_path_buf(), source };
-    let metadata = std::fs::metadata(path).map_err(read)?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES {
-        return Err(KeyFileError::Malformed(path.to_path_buf()));
-    }
-    let text = std::fs::read_to_string(path).map_err(read)?;
+    let malformed = || KeyFileError::Malformed(path.to_path_buf());
+    let file = match open_regular(path, Link::Followed) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(malformed()),
+        opened => opened.map_err(read)?,
+    };
+    let metadata = file.metadata().map_err(read)?;
+    let text = match read_bounded(file, FILE_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Err(malformed()),
+        content => String::from_utf8(content.map_err(read)?).map_err(|_| malformed())?,
+    };
     if text.starts_with(MOVED) {
         return Err(KeyFileError::Moved(path.to_path_buf()));
     }
@@ -140,7 +147,7 @@ pub fn read_key_file(path: &Path) -> Result<Secret, KeyFileError> {
         return Err(KeyFileError::Permissions { path: path.to_path_buf(), mode });
     }
     let secret = text.strip_prefix(HEAD).and_then(|rest| rest.trim().parse::<Hex32>().ok());
-    secret.map(|Hex32(secret)| secret).ok_or_else(|| KeyFileError::Malformed(path.to_path_buf()))
+    secret.map(|Hex32(secret)| secret).ok_or_else(malformed)
 }
 
 /// Opens the node's store; at the first start makes it from the key file, which is taken over.

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::install::files::{Link, open_regular_as};
+
 /// One change: `None` removes the key.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
@@ -254,7 +256,9 @@ impl Store {
 impl Disk {
     fn new(folder: &Path, database: sled::Db, state: State) -> Result<Self, StoreError> {
         let open = |path: PathBuf, create: bool| {
-            let file = OpenOptions::new().read(true).write(true).create(create).truncate(false).open(&path);
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(create).truncate(false);
+            let file = open_regular_as(&path, Link::Refused, &mut options);
             file.map_err(|source| StoreError::Io { operation: "open", path, source })
         };
         let file = open(folder.join("db"), false)?;

@@ -1,40 +1,32 @@
 //! Small durable acts on files of the blob folder.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use groundswell_core::digest::Digest;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
+
+use crate::install::durable::read_bounded;
+use crate::install::files::{Link, open_regular, open_regular_as};
 
 /// Bytes read at once where a whole file is hashed: large enough that the disk is the bound, small enough for any device.
 const READ_BYTES: usize = 256 * 1024;
 
 /// Opens a regular file for reading; never follows a link in the last place.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(nofollow()).open(path)?;
-    regular(&file)?;
-    Ok(file)
+    open_regular(path, Link::Refused)
 }
 
 /// Opens or creates a regular file for reading and writing in place.
 pub(super) fn open_in_place(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow()).open(path)?;
-    regular(&file)?;
-    Ok(file)
-}
-
-fn nofollow() -> i32 {
-    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
-}
-
-fn regular(file: &File) -> io::Result<()> {
-    if file.metadata()?.is_file() { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")) }
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    open_regular_as(path, Link::Refused, &mut options)
 }
 
 /// Writes a small file so that after a crash there is the old content or the new, never a mixture. Durable once the
@@ -43,8 +35,8 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     // Two that replace the same file at once must not share the new one.
     static REPLACED: AtomicU64 = AtomicU64::new(0);
     let fresh = path.with_added_extension(format!("{}.new", REPLACED.fetch_add(1, Ordering::Relaxed)));
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow()).open(&fresh)?;
+    let mut options = OpenOptions::new();
+    let mut file = open_regular_as(&fresh, Link::Refused, options.write(true).create(true).truncate(true).mode(0o600))?;
     file.write_all(content)?;
     file.sync_data()?;
     std::fs::rename(&fresh, path)
@@ -57,10 +49,11 @@ pub(super) fn read_small(path: &Path, most_bytes: usize) -> io::Result<Option<Ve
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let most = u64::try_from(most_bytes).unwrap_or(u64::MAX);
-    let mut content = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut content)?;
-    Ok((content.len() <= most_bytes).then_some(content))
+    match read_bounded(file, u64::try_from(most_bytes).unwrap_or(u64::MAX)) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes a file; it is no error when it is not there.

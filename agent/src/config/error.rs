@@ -80,7 +80,7 @@ impl ConfigError {
 }
 
 /// Takes serde's own sentence apart: "unknown field `a`, expected one of `b`, `c`".
-fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
+pub(super) fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
     let rest = message.strip_prefix("unknown field `")?;
     let (key, rest) = rest.split_once('`')?;
     let known = rest.split('`').skip(1).step_by(2).map(str::to_owned).collect();

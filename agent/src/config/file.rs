@@ -21,7 +21,7 @@ pub(super) const RESERVED: &str = "slot.json";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
+pub(super) struct File {
     data_dir: PathBuf,
     fleet: Digest,
     #[serde(default)]
@@ -93,7 +93,11 @@ fn listen() -> Vec<String> {
 }
 
 pub(super) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let file: File = toml::from_str(text).map_err(|error| ConfigError::from_toml(path, text, &error))?;
+    check(path, toml::from_str(text).map_err(|error| ConfigError::from_toml(path, text, &error))?)
+}
+
+/// Makes what was typed into what to do.
+pub(super) fn check(path: &Path, file: File) -> Result<Config, ConfigError> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     // An absolute path replaces the folder: that is how `join` works.
     let here = |given: PathBuf| folder.join(given);

@@ -12,7 +12,6 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::text::{Product, Version};
 use serde::Deserialize;
 
-use super::LogFormat;
 use super::activator::{Activator, ActivatorFile};
 use super::error::ConfigError;
 use super::file::{LogFile, RESERVED};
@@ -20,6 +19,8 @@ use super::hooks::{HooksConfig, HooksFile};
 use super::period::Size;
 use super::product::{Wrong, manner, trial_starts, trial_starts_in_range};
 use super::trust::TrustRaises;
+use super::{FILE_BYTES, LogFormat};
+use crate::install::durable::read_named_text;
 
 /// The helper's configuration, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +155,8 @@ impl HelperConfig {
     /// # Errors
     /// [`ConfigError`], which names the file, and line and key where there are any.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::ReadHelper { path: path.to_owned(), source })?;
+        let text =
+            read_named_text(path, FILE_BYTES).map_err(|source| ConfigError::ReadHelper { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What is typed (`file.rs`, `product.rs`) and what to do ([`Config`], [`ProductConfig`]) are two sets of types:
 //! after [`Config::load`] nobody checks again. Unknown keys are errors that name file, line and the nearest known
-//! key (case M5). The documented default is `docs/agent.toml`; [`Config::documented_default`] is what the binary prints.
+//! key (case M5), but for an agent under a supervisor (`lenient.rs`). The documented default is `docs/agent.toml`; [`Config::documented_default`] is what the binary prints.
 //! Commands come only from here, never from a document or a peer.
 
 mod activator;
@@ -11,6 +11,7 @@ mod file;
 mod health;
 mod helper;
 mod hooks;
+mod lenient;
 mod period;
 mod product;
 mod supervise;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use groundswell_core::digest::Digest;
 use groundswell_core::text::Product;
+
+use crate::install::durable::read_named_text;
 
 pub use activator::{
     Activator, CommandActivator, HelperActivator, Reboot, RestartPolicy, SignalActivator, Supervise, SystemdActivator,
@@ -34,6 +37,9 @@ pub(crate) use period::length_of_time;
 pub use product::ProductConfig;
 pub use supervise::SuperviseConfig;
 pub use trust::{TrustRaise, TrustRaises};
+
+/// No longer configuration is read, in bytes: the documented one has about 15 KiB.
+pub(crate) const FILE_BYTES: u64 = 1024 * 1024;
 
 /// The agent's configuration, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +108,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], which names the file, and line and key where there are any.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = read_named_text(path, FILE_BYTES).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
@@ -112,6 +118,25 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         file::parse(path, text)
+    }
+
+    /// Reads the file as a build must that is all there is to go back to: keys of newer builds are passed over, and returned
+    /// with their tables. A product is only observed when such a key stands in its table or in `trust`, for it may have held
+    /// the node back.
+    ///
+    /// # Errors
+    /// As [`Config::load`], but for unknown keys.
+    pub fn load_leniently(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
+        let text = read_named_text(path, FILE_BYTES).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse_leniently(path, &text)
+    }
+
+    /// The same for `text`, the content of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`Config::load_leniently`].
+    pub fn parse_leniently(path: &Path, text: &str) -> Result<(Self, Vec<String>), ConfigError> {
+        lenient::parse(path, text)
     }
 
     /// The documented default configuration: `docs/agent.toml`, with every key and its default.

@@ -1,6 +1,11 @@
 //! Who the agent is: a user and a group, by name or by number.
 
-use std::fs;
+use std::path::Path;
+
+use crate::install::durable::read_named_text;
+
+/// No longer table of accounts is read: a hundred thousand of them fit.
+const TABLE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A user and a group, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +36,7 @@ impl Account {
     /// # Errors
     /// [`AccountError`].
     pub fn find(user: &str, group: Option<&str>) -> Result<Self, AccountError> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let read = |path| read_named_text(Path::new(path), TABLE_BYTES).unwrap_or_default();
         Self::find_in(&read("/etc/passwd"), &read("/etc/group"), user, group)
     }
 

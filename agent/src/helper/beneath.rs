@@ -130,9 +130,13 @@ impl Files for Beneath {
         let (folder, name) = self.place(path)?;
         // Without NONBLOCK a pipe in the place of a file would be waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat(&folder, &name, flags, Mode::empty())?;
+        let other = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
+        let file = match openat(&folder, &name, flags, Mode::empty()) {
+            Err(Errno::LOOP) => return Err(other()),
+            opened => opened?,
+        };
         if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+            return Err(other());
         }
         Ok(Box::new(Opened { file: File::from(file), beneath: self.clone() }))
     }

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 /// What a name leads to, without following a symlink.
@@ -56,10 +56,10 @@ pub trait Files: Debug + Send + Sync {
     /// # Errors
     /// What the file system says.
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>>;
-    /// Opens a file to read it from its beginning.
+    /// Opens a regular file to read it from its beginning; never through a symlink, and never waiting for a pipe.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says; `InvalidData` for anything but a regular file.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Reading>>;
     /// Gives a file another name, in place of what has it.
     ///
@@ -127,6 +127,36 @@ pub trait Reading: Read + Send {
     fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
+/// A symlink in the last place of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The file is ours: nobody makes a symlink of it.
+    Refused,
+    /// A person named the file, and may have named a symlink.
+    Followed,
+}
+
+/// Opens a regular file for reading, at once: a pipe in its place is not waited for.
+///
+/// # Errors
+/// What the file system says; `InvalidData` for anything else than a regular file, a refused symlink included.
+pub fn open_regular(path: &Path, link: Link) -> io::Result<File> {
+    open_regular_as(path, link, OpenOptions::new().read(true))
+}
+
+/// The same in another way than for reading.
+pub(crate) fn open_regular_as(path: &Path, link: Link, options: &mut OpenOptions) -> io::Result<File> {
+    let no_link = if link == Link::Refused { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = (no_link | OFlags::NONBLOCK).bits().cast_signed();
+    let other = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
+    let file = match options.custom_flags(flags).open(path) {
+        // A symlink; a pipe that nobody reads.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => return Err(other()),
+        opened => opened?,
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+}
+
 /// The machine's own file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnDisk;
@@ -159,11 +189,11 @@ impl Files for OnDisk {
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
-        Ok(Box::new(OpenOptions::new().append(true).open(path)?))
+        Ok(Box::new(open_regular_as(path, Link::Refused, OpenOptions::new().append(true))?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn Reading>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_regular(path, Link::Refused)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use super::durable::{make_folder, remove_file, remove_tree, replace};
+use super::durable::{make_folder, read_small, remove_file, remove_tree, replace};
 use super::files::{Files, Kind, Reading, Writing};
 use super::forks;
 
@@ -310,12 +310,10 @@ impl Slots {
     }
 
     fn read<T: DeserializeOwned>(&self, path: &Path) -> Option<T> {
-        let mut text = String::new();
-        let file = self.files.open(path).ok()?;
-        let parsed = file
-            .take(DESCRIPTION_BYTES)
-            .read_to_string(&mut text)
-            .and_then(|_| serde_json::from_str::<Versioned<T>>(&text).map_err(io::Error::from));
+        let parsed = match read_small(&*self.files, path, DESCRIPTION_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            read => read.and_then(|text| serde_json::from_slice::<Versioned<T>>(&text).map_err(io::Error::from)),
+        };
         match parsed {
             Ok(Versioned { spec: 1, content }) => Some(content),
             Ok(Versioned { spec, .. }) => {
@@ -341,13 +339,20 @@ impl Slots {
 /// `InvalidData` with a [`Mismatch`] inside; otherwise what the file system says.
 pub fn verify_file(files: &dyn Files, path: &Path, size_bytes: u64, sha256: Digest) -> io::Result<()> {
     let mut file = files.open(path)?;
-    let wrong = |mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch);
-    let found = hash(&mut *file, size_bytes)?;
-    matches((size_bytes, sha256), found).map_err(wrong)?;
+    verify_open(&mut *file, size_bytes, sha256)?;
     if !file.is_at(path)? {
-        return Err(wrong(Mismatch::Exchanged));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, Mismatch::Exchanged));
     }
     Ok(())
+}
+
+/// Checks size and digest of what is left of an open file.
+///
+/// # Errors
+/// As [`verify_file`].
+pub(crate) fn verify_open(file: &mut dyn Reading, size_bytes: u64, sha256: Digest) -> io::Result<()> {
+    let found = hash(file, size_bytes)?;
+    matches((size_bytes, sha256), found).map_err(|mismatch| io::Error::new(io::ErrorKind::InvalidData, mismatch))
 }
 
 /// Copies at most one byte more than `size_bytes`, so that a longer file is noticed and not written out.

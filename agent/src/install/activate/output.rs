@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::install::files::{Link, open_regular_as};
+
 /// Kept of a process's output: a verdict carries at most 200 bytes of it, the log more.
 const TAIL_BYTES: usize = 400;
 /// Read at once.
@@ -81,7 +83,7 @@ impl BoundedLog {
                 if let Some(folder) = self.path.parent() {
                     fs::create_dir_all(folder)?;
                 }
-                let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+                let file = open_regular_as(&self.path, Link::Followed, OpenOptions::new().append(true).create(true))?;
                 self.length = file.metadata()?.len();
                 self.file.insert(file)
             }

@@ -1,11 +1,13 @@
 //! Telling a process that runs already, by a signal, to take up what `current` leads to now.
 
-use std::fs;
-
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::config::{SignalActivator, TellSignal};
 use crate::install::disk::Failure;
+use crate::install::durable::read_named_text;
+
+/// A longer file holds no process id.
+const MOST_BYTES: u64 = 4 * 1024;
 
 /// Signals the process that the file names.
 ///
@@ -13,7 +15,7 @@ use crate::install::disk::Failure;
 /// When the file names none, or it is gone.
 pub(super) fn tell(config: &SignalActivator) -> Result<(), Failure> {
     let file = config.pid_file.display();
-    let text = fs::read_to_string(&config.pid_file)
+    let text = read_named_text(&config.pid_file, MOST_BYTES)
         .map_err(|error| Failure::broken(format!("cannot read the process id in {file}: {error}")))?;
     // 1 is the machine's own first process; 0 and less are groups of processes.
     let process = text

@@ -1,0 +1,91 @@
+//! A file that a newer build wrote its keys into, read by an older one that is all there is to go back to.
+//!
+//! What is not known is passed over and told. An unknown key may be one that holds the node back: so where it stands in a
+//! product's table that product is only observed, and in the table `trust` all of them are.
+
+use std::path::Path;
+
+use serde_path_to_error::{Path as Place, Segment};
+use toml::{Table, Value};
+
+use super::error::{ConfigError, unknown_field};
+use super::file::{File, check};
+use super::{Config, ProductConfig};
+
+/// No file has more unknown keys that are passed over.
+const MOST_UNKNOWN: usize = 64;
+
+/// The configuration, and the keys that were passed over, with their tables: `product.bcd.colour`.
+pub(super) fn parse(path: &Path, text: &str) -> Result<(Config, Vec<String>), ConfigError> {
+    let mut table: Table = toml::from_str(text).map_err(|error| ConfigError::from_toml(path, text, &error))?;
+    let mut unknown = Vec::new();
+    let file: File = loop {
+        let error = match serde_path_to_error::deserialize(Value::Table(table.clone())) {
+            Ok(file) => break file,
+            Err(error) => error,
+        };
+        let key = unknown_field(error.inner().message()).map(|(key, _)| key);
+        let removed = key.filter(|_| unknown.len() < MOST_UNKNOWN).and_then(|key| remove(&mut table, error.path(), &key));
+        let Some(removed) = removed else {
+            // The reader of text names the line.
+            return Err(match toml::from_str::<File>(text) {
+                Err(told) if unknown.is_empty() => ConfigError::from_toml(path, text, &told),
+                _ => ConfigError::Value {
+                    path: path.to_owned(),
+                    key: error.path().to_string(),
+                    message: error.inner().message().to_owned(),
+                },
+            });
+        };
+        unknown.push(removed);
+    };
+    let mut config = check(path, file)?;
+    for key in &unknown {
+        hold_back(&mut config, key);
+    }
+    Ok((config, unknown))
+}
+
+/// Only looks at what an unknown key could have restrained.
+fn hold_back(config: &mut Config, key: &str) {
+    let observe = |product: &mut ProductConfig| product.observe_only = true;
+    if key == "trust" || key.starts_with("trust.") {
+        config.products.values_mut().for_each(observe);
+    }
+    let table = key.strip_prefix("product.");
+    let named = config.products.iter_mut().filter(|(name, _)| {
+        let rest = table.and_then(|table| table.strip_prefix(name.as_str()));
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    });
+    named.for_each(|(_, product)| observe(product));
+}
+
+/// Takes `key` out of the table at `place`, or of one below it, where the reader lost its way; its full name.
+fn remove(table: &mut Table, place: &Place, key: &str) -> Option<String> {
+    let mut at = table;
+    let mut names: Vec<String> = Vec::new();
+    let mut segments = place.iter().peekable();
+    while let Some(Segment::Map { key: name }) = segments.next() {
+        // The last one may be the key itself.
+        let is_key = segments.peek().is_none() && name == key;
+        if is_key || !at.get(name).is_some_and(Value::is_table) {
+            break;
+        }
+        at = at.get_mut(name)?.as_table_mut()?;
+        names.push(name.clone());
+    }
+    let below = remove_below(at, key)?;
+    names.extend(below);
+    Some(names.join("."))
+}
+
+fn remove_below(table: &mut Table, key: &str) -> Option<Vec<String>> {
+    if table.remove(key).is_some() {
+        return Some(vec![key.to_owned()]);
+    }
+    table.iter_mut().find_map(|(name, value)| {
+        let mut below = remove_below(value.as_table_mut()?, key)?;
+        below.insert(0, name.clone());
+        Some(below)
+    })
+}
