@@ -6,7 +6,7 @@
 //! the core's own; nothing here counts a signature.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use groundswell_core::trust::local::LocalTrust;
 use groundswell_core::trust::shelf::Shelf;
 use groundswell_core::trust::verify;
 
-use crate::install::durable::{make_folder, remove_file, replace};
+use crate::install::durable::{make_folder, read_small, remove_file, replace};
 use crate::install::files::Files;
 
 const FLOOR_TIME: &str = "floor-time";
@@ -107,7 +107,13 @@ impl Archive {
         for path in files.entries(folder)? {
             let Some(digest) = digest_of(&path) else { continue };
             names.push(digest);
-            envelopes.push(read(&*files, &path, PUBLISHED_ROSTER_BYTES as u64)?);
+            match read_small(&*files, &path, PUBLISHED_ROSTER_BYTES as u64) {
+                Ok(envelope) => envelopes.push(envelope),
+                Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge) => {
+                    tracing::warn!(path = %path.display(), %error, "what lies in the place of a document is none");
+                }
+                Err(error) => return Err(error),
+            }
         }
         for (_, rejection) in shelf.restore(envelopes, &crypto) {
             tracing::warn!(%rejection, "a document that was kept does not stand any more");
@@ -134,6 +140,12 @@ impl Archive {
         &self.shelf
     }
 
+    /// The highest sequence that a product has confirmed, as far as it is taken down here.
+    #[must_use]
+    pub fn floor(&self, product: &Product) -> Sequence {
+        self.floors.get(product).copied().unwrap_or_default()
+    }
+
     /// What it is pinned to.
     #[must_use]
     pub fn pins(&self) -> &Pins {
@@ -154,10 +166,7 @@ impl Archive {
         self.concerns(&body)?;
         let before = self.shelf.floor_time();
         let offered = match &body {
-            Body::Roster(_) => {
-                self.make_room_for_a_roster();
-                self.shelf.offer_roster(bytes, &self.crypto)?
-            }
+            Body::Roster(_) => self.shelf.offer_roster(bytes, &self.crypto)?,
             _ => self.shelf.offer(bytes, false, wall, &self.crypto)?,
         };
         let fresh = offered.fresh || offered.changed;
@@ -173,6 +182,9 @@ impl Archive {
             self.owed.push(Owed::FloorTime);
         }
         self.owed.extend(offered.dropped.into_iter().map(Owed::Remove));
+        if offered.fresh && envelope.kind == Kind::Roster {
+            self.make_room_for_rosters(&offered.digest);
+        }
         self.settle()?;
         Ok(Kept { digest: envelope.digest(), fresh })
     }
@@ -191,14 +203,14 @@ impl Archive {
         wall: Timestamp,
     ) -> io::Result<Result<Warrant, Unwarranted>> {
         self.settle()?;
-        let floor = floor.max(self.floors.get(product).copied().unwrap_or_default());
+        let floor = floor.max(self.floor(product));
         let Pins { node, platform, .. } = &self.pins;
         Ok(warrant(&self.shelf, &Asking { node, product, release, platform, version_lock, running, floor, wall }))
     }
 
     /// Takes down what a product has confirmed. What the disk does not take now is owed, before anything else happens.
     pub fn raise_floor(&mut self, product: &Product, floor: Sequence) {
-        if self.floors.get(product).copied().unwrap_or_default() < floor {
+        if self.floor(product) < floor {
             self.floors.insert(product.clone(), floor);
             self.owed.push(Owed::Floor(product.clone()));
         }
@@ -225,10 +237,11 @@ impl Archive {
         }
     }
 
-    /// Leases need chains of rosters; a helper has no part in them.
-    fn make_room_for_a_roster(&mut self) {
-        if self.shelf.rosters().count() >= ROSTERS / 2 {
-            let dropped = self.shelf.drop_rosters_but_for_rollouts();
+    /// Leases need chains of rosters; a helper has no part in them. What comes next may name `new`, which has just been
+    /// verified: only one that was is worth the others' places.
+    fn make_room_for_rosters(&mut self, new: &Digest) {
+        if self.shelf.rosters().count() > ROSTERS / 2 {
+            let dropped = self.shelf.drop_rosters_but_for_rollouts(new);
             self.owed.extend(dropped.into_iter().map(Owed::Remove));
         }
     }
@@ -275,7 +288,7 @@ fn digest_of(path: &Path) -> Option<Digest> {
 /// The one line of a file, read as what it holds; `None` where there is no such file.
 fn line<T: FromStr>(files: &dyn Files, path: &Path) -> io::Result<Option<T>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged", path.display()));
-    match read(files, path, LINE_BYTES) {
+    match read_small(files, path, LINE_BYTES) {
         Ok(text) => {
             let held = str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n')?.parse().ok());
             held.map(Some).ok_or_else(damaged)
@@ -283,11 +296,4 @@ fn line<T: FromStr>(files: &dyn Files, path: &Path) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Reads a file of at most `most` bytes; of a longer one the rest is left, and what is cut does not verify.
-fn read(files: &dyn Files, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    files.open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -2,7 +2,7 @@
 //!
 //! [`documents`] shows papers that do not warrant an install, [`open_files`] hands over files that are not what they
 //! should be, [`orders`] asks out of turn, [`frames`] sends what is no frame, [`ground`] moves what the helper stands on,
-//! [`killed`] ends it in the middle.
+//! [`killed`] ends it in the middle, [`rosters`] fills its shelf.
 
 mod bench;
 mod documents;
@@ -11,6 +11,7 @@ mod ground;
 mod killed;
 mod open_files;
 mod orders;
+mod rosters;
 mod units;
 mod whole;
 mod world;

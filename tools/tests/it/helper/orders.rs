@@ -148,7 +148,7 @@ async fn to_activate_a_slot_whose_file_was_changed_by_somebody_with_rights() {
 }
 
 #[tokio::test]
-async fn after_a_power_cut_in_every_state_the_helper_goes_on_where_it_was() {
+async fn a_helper_that_is_killed_in_every_state_of_an_install_goes_on_where_it_was() {
     let mut bench = Bench::running();
     let papers = bench.world.papers(1);
     bench.staged(&papers, &program(1)).await;

@@ -147,11 +147,11 @@ impl Shelf {
     }
 
     /// The same for a shelf that has no part in leases, and so needs no chain: what is superseded and neither a rollout in
-    /// force nor the fleet document names leaves. Returns what left.
-    pub fn drop_rosters_but_for_rollouts(&mut self) -> Vec<Digest> {
+    /// force nor the fleet document names leaves, but for `new`. Returns what left.
+    pub fn drop_rosters_but_for_rollouts(&mut self, new: &Digest) -> Vec<Digest> {
         let superseded: BTreeSet<u64> = self.rosters.keys().rev().skip(1).copied().collect();
         let old = self.rosters().filter(|(_, roster)| superseded.contains(&roster.version)).map(|(digest, _)| digest);
-        let old: Vec<Digest> = old.filter(|digest| !self.needs_roster(digest)).collect();
+        let old: Vec<Digest> = old.filter(|digest| digest != new && !self.needs_roster(digest)).collect();
         for digest in &old {
             self.forget(digest);
         }
