@@ -34,6 +34,7 @@ use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::helper::papers::papers;
 use crate::identity::{self, IdentityError};
+use crate::install::durable::read_named;
 use crate::install::files::OnDisk;
 use crate::install::{ArtifactSource, DeviceError, Devices};
 use crate::observer::files::ReleaseFiles;
@@ -252,7 +253,7 @@ async fn run_set(
     let artifacts: Arc<dyn ArtifactSource> = Arc::new(Artifacts { blobs: blobs.clone(), node: node.clone() });
     let (restart, mut replaced) = watch::channel(false);
     let restart = Arc::new(restart);
-    let own = own(&config, &parent, Arc::clone(&restart))?;
+    let own = own(&config, &parent, Arc::clone(&restart));
     let devices = Devices::start(&config, &artifacts, &reports, own.as_ref())?;
     drop(reports);
 
@@ -301,14 +302,11 @@ async fn run_set(
 }
 
 /// This agent as its own product, where it is one.
-fn own(config: &Config, parent: &Parent, restart: Arc<watch::Sender<bool>>) -> Result<Option<Own>, AgentError> {
-    let Some((name, product)) = config.own_product().and_then(|name| Some((name, config.products.get(name)?))) else {
-        return Ok(None);
-    };
-    let marks = Marks::open(Arc::new(OnDisk), &config.data_dir, Some(name.as_str()));
-    let path = Marks::folder_in(&config.data_dir);
-    let marks = marks.map_err(|source| AgentError::DataFolder { path, source })?;
-    Ok(Some(Own { marks, supervisor: parent.supervisor, most_boots: product.trial_starts, restart }))
+fn own(config: &Config, parent: &Parent, restart: Arc<watch::Sender<bool>>) -> Option<Own> {
+    let name = config.own_product()?;
+    let product = config.products.get(name)?;
+    let marks = Marks::new(Arc::new(OnDisk), &config.data_dir, Some(name.as_str()));
+    Some(Own { marks, supervisor: parent.supervisor, most_boots: product.trial_starts, restart })
 }
 
 /// Runs the loop, and beside it the API and the serving of blobs, until the loop ends: told to by `shutdown`, or by itself.
@@ -345,12 +343,12 @@ fn read_document(node: &mut Node, path: &Path, clock: &Clock) -> Result<Vec<Effe
     use groundswell_core::documents::rejection::Reason;
     let failed = |source| AgentError::DocumentFile { path: path.to_path_buf(), source };
     let refused = |source| AgentError::Document { path: path.to_path_buf(), source };
-    let size = std::fs::metadata(path).map_err(failed)?.len();
-    if usize::try_from(size).map_or(true, |size| size > PUBLISHED_ROSTER_BYTES) {
-        let detail = format!("the file has {size} bytes, at most {PUBLISHED_ROSTER_BYTES} are read");
-        return Err(refused(Rejection::new(Reason::TooLarge, "envelope", detail)));
-    }
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = match read_named(path, PUBLISHED_ROSTER_BYTES as u64) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(refused(Rejection::new(Reason::TooLarge, "envelope", error.to_string())));
+        }
+        read => read.map_err(failed)?,
+    };
     let envelope = Envelope::parse(&bytes).map_err(refused)?;
     if let (Kind::Node, Ok(Body::Node(certificate))) = (envelope.kind, Body::parse(envelope.kind, &envelope.body))
         && certificate.node != node.id()

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use groundswell_core::node::effect::Step;
 use groundswell_core::node::input::{LocalPolicy, Recovered, Report};
 use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Product;
+use rustix::fs::OFlags;
 use rustix::process::Pid;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -27,7 +29,7 @@ use super::artifact::ArtifactSource;
 use super::blocks;
 use super::disk::{Disk, Place};
 use super::executor::{Executor, Outcome};
-use super::files::OnDisk;
+use super::files::{Link, OnDisk, open_regular_as};
 use super::remote::{Remote, Shown};
 use super::slots::Room;
 use crate::config::{Activator, Config, HelperActivator, ProductConfig};
@@ -244,6 +246,7 @@ impl Devices {
 }
 
 /// Keeps other processes of ours away from a folder.
+#[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Drop for Lock {
@@ -255,9 +258,18 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a folder for this process; `None` when another holds it.
+/// Locks a folder for this process, by the file `lock` in it; `None` when another holds it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<Lock>> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("lock"))?;
+    let mut options = OpenOptions::new();
+    hold(open_regular_as(&folder.join("lock"), Link::Refused, options.write(true).create(true).truncate(false))?)
+}
+
+/// The same by the folder itself: without writing anything, and whatever is in it.
+pub(crate) fn lock_itself(folder: &Path) -> io::Result<Option<Lock>> {
+    hold(OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(folder)?)
+}
+
+fn hold(file: File) -> io::Result<Option<Lock>> {
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock(file))),
         Err(std::fs::TryLockError::WouldBlock) => Ok(None),

@@ -13,12 +13,13 @@ use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Oper
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
+use groundswell_core::record::status::Running;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::activate::{Launch, Starter, hook};
+use super::activate::{Launch, Origin, Starter, hook};
 use super::disk::{Disk, Failure};
 use crate::config::HooksConfig;
 
@@ -92,7 +93,16 @@ impl Executor {
     /// What runs, and the number of its start.
     #[must_use]
     pub fn running(&self) -> (u64, Option<Launch>) {
-        (self.starts, self.launch.clone())
+        (self.starts, self.launch.clone().filter(|launch| self.starter.runs(launch)))
+    }
+
+    /// Which version runs: what `current` leads to, unless it is known that this is not what was started.
+    fn what_runs(&self, found: &Found) -> Option<Running> {
+        match self.starter.origin() {
+            Origin::Current => found.running(),
+            Origin::Slot(slot) => found.running_from(slot),
+            Origin::Elsewhere => None,
+        }
     }
 
     /// The starter.
@@ -136,7 +146,7 @@ impl Executor {
             Ending::Reverted(release, reason) => (None, Some((release, reason))),
         };
         let denied = found.denied.iter().map(|denied| denied.release).collect();
-        Some(Recovered { running: found.running(), floor: found.floor(), trial, reverted, staged, denied })
+        Some(Recovered { running: self.what_runs(&found), floor: found.floor(), trial, reverted, staged, denied })
     }
 
     /// Goes back after an operation of a recovered trial failed; where that leads.
@@ -268,7 +278,7 @@ impl Executor {
                 return self.confirm(release).await;
             }
             Plan::Done => {
-                return Outcome::Report(Report::Reverted { release, running: found.running(), output: Reason::none() });
+                return Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::none() });
             }
             Plan::Do(operations) => operations,
         };
@@ -290,7 +300,7 @@ impl Executor {
             let semicolon = if output.is_empty() { "" } else { "; and " };
             output = format!("{output}{semicolon}going back: {}", failure.with_output().as_str());
         }
-        Outcome::Report(Report::Reverted { release, running: found.running(), output: Reason::lossy(&output) })
+        Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::lossy(&output) })
     }
 
     /// Gives back the space of what can never run again, when there is too little. `true` when something was removed.

@@ -7,14 +7,15 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 
 use groundswell_core::install::supervision::End;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, wait, waitid};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinSet, spawn_blocking};
 
+use super::program::Program;
 use super::{PRIVATE, RESTART};
 use crate::install::activate::output::Tail;
 use crate::install::activate::process::{finish_output, said, signal};
@@ -32,12 +33,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `program agent --config CONFIG` with these variables, and without what this process got for itself.
+    /// Starts `PROGRAM agent --config CONFIG` with these variables, and without what this process got for itself.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub async fn start(program: &Path, config: &Path, variables: &[(&str, String)], keep_output: bool) -> io::Result<Self> {
-        let mut command = Command::new(program);
+    pub async fn start(program: &Program, config: &Path, variables: &[(&str, String)], keep_output: bool) -> io::Result<Self> {
+        let mut command = program.command()?;
         command.arg("agent").arg("--config").arg(config).stdin(Stdio::null()).process_group(0);
         for name in PRIVATE {
             command.env_remove(name);
@@ -90,10 +91,16 @@ impl Child {
 }
 
 /// Waits for all processes that have ended, the agent and what came to this process as its orphans; the agent's status, if
-/// it is among them.
+/// it is among them. What the agent left in its group is killed before its number can be another's.
 #[must_use]
 pub fn reap(agent: Option<Pid>) -> Option<ExitStatus> {
     let mut ended = None;
+    if let Some(agent) = agent {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Ok(Some(_)) = waitid(WaitId::Pid(agent), look) {
+            signal(agent, Signal::KILL);
+        }
+    }
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((process, status))) if Some(process) == agent => ended = Some(ExitStatus::from_raw(status.as_raw())),

@@ -6,48 +6,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use groundswell_core::install::supervision::{Action, Announcement, Boots, Build, Input, Named, Supervision};
-use rustix::process::Signal;
-use tokio::net::UnixDatagram;
+use groundswell_core::install::supervision::{Action, Announcement, Boots, Build, End, Input, Named, NotStarted, Supervision};
+use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::time::sleep;
 
 use super::child::{Child, reap};
+use super::ground::{Ground, SOCKET_NAME};
 use super::marks::Marks;
-use super::notify::{ALIVE, Heard, MOST_BYTES, Notifier, READY, SOCKET, STOPPING, WATCHDOG, heard, listen};
+use super::notify::{ALIVE, Heard, Notifier, READY, SOCKET, STOPPING, WATCHDOG};
+use super::program::Program;
 use super::settings::Settings;
 use super::{SLOT, SUPERVISOR};
 use crate::clock;
 use crate::install::activate::leftover;
-use crate::install::device::{lock, this_boot};
+use crate::install::device::this_boot;
 use crate::install::files::OnDisk;
-use crate::install::slots::verify_file;
 
 /// Longest without a look at the clock: a suspend may have slept through a deadline.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How often what is missing of the ground is looked for.
+const SECURED_EVERY: Duration = Duration::from_secs(30);
+/// What an agent left behind is killed, which takes milliseconds but for what waits for a disk; nothing waits longer for it.
+const STRAYS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a supervisor does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// Its folder.
-    #[error("cannot use the folder {}", .path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// Another supervisor is at work.
     #[error("another supervisor uses the folder {}: stop it first", .0.display())]
     InUse(PathBuf),
-    /// The socket for signs of life.
-    #[error("cannot listen at {}: a shorter `data-dir` may help", .path.display())]
-    Socket {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// The kernel gives no socket for signs of life.
+    #[error("cannot listen for the agent's signs of life")]
+    Socket(#[source] io::Error),
     /// Signals.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
@@ -59,57 +50,45 @@ pub enum KeeperError {
 /// `own` is this program, `service` whoever started it and wants to be told.
 ///
 /// # Errors
-/// [`KeeperError`], before any agent is started.
+/// [`KeeperError`], before any agent is started; `InUse` also when another supervisor turns out to be at work on a disk that
+/// could not be asked before.
 pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> Result<u8, KeeperError> {
-    let folder = Marks::folder_in(&settings.data);
-    let unusable = |source| KeeperError::Folder { path: folder.clone(), source };
-    let marks = Marks::open(Arc::new(OnDisk), &settings.data, settings.product.as_deref()).map_err(unusable)?;
-    let _lock = lock(&folder).map_err(unusable)?.ok_or_else(|| KeeperError::InUse(folder.clone()))?;
-    let path = folder.join("notify");
-    let socket = listen(&path).map_err(|source| KeeperError::Socket { path: path.clone(), source })?;
+    let ground = Ground::find(&settings.data)?;
     let mut signals = Signals::listen().map_err(KeeperError::Signals)?;
+    let marks = Marks::new(Arc::new(OnDisk), &settings.data, settings.product.as_deref());
+    let mut keeper =
+        Keeper { settings, own, service, marks, boot: this_boot().0, ground, child: None, secured_ms: clock::now().awake_ms };
     // An agent whose supervisor was killed: it was told to end, and may still be at it.
-    leftover::stop_known(&folder, settings.terms.stop_timeout).await;
-    let mut keeper = Keeper {
-        settings,
-        own,
-        service,
-        marks,
-        boot: this_boot().0,
-        notify: path.display().to_string(),
-        child: None,
-        folder: folder.clone(),
-    };
+    leftover::stop_known(keeper.ground.folder(), settings.terms.stop_timeout).await;
+    keeper.end_strays(None).await;
+    let mut in_use = None;
     let mut machine = Supervision::new(settings.terms());
     let mut inputs = VecDeque::from([Input::Begin]);
-    let mut datagram = vec![0; MOST_BYTES];
     loop {
         while let Some(input) = inputs.pop_front() {
             for action in machine.handle(clock::now(), input) {
                 match keeper.perform(action).await {
                     Done::Nothing => {}
                     Done::Answer(answer) => inputs.push_back(answer),
-                    Done::End(code) => return Ok(code),
+                    Done::End(code) => return in_use.map_or(Ok(code), Err),
                 }
             }
         }
-        let wait = machine.wait_ms(clock::now()).map_or(LONGEST_WAIT, Duration::from_millis).min(LONGEST_WAIT);
+        let wait = machine.wait_ms(clock::now()).map_or(LONGEST_WAIT, Duration::from_millis).min(keeper.longest_wait());
         let happened = tokio::select! {
-            received = socket.recv(&mut datagram) => Happened::Said(received.unwrap_or(0)),
+            heard = keeper.ground.listener().hear(keeper.child.as_ref().map(Child::process)) => Happened::Said(heard),
             told = signals.next() => Happened::Told(told),
             () = sleep(wait) => Happened::Time,
         };
         match happened {
-            Happened::Said(length) => {
-                for heard in heard(datagram.get(..length).unwrap_or_default()) {
-                    inputs.push_back(match heard {
-                        Heard::Ready => Input::Ready,
-                        Heard::Alive => Input::Alive,
-                    });
-                }
+            Happened::Said(heard) => {
+                inputs.extend(heard.into_iter().map(|heard| match heard {
+                    Heard::Ready => Input::Ready,
+                    Heard::Alive => Input::Alive,
+                }));
             }
             Happened::Told(Told::Child) => {
-                if let Some(end) = keeper.reap(&socket).await {
+                if let Some(end) = keeper.reap().await {
                     inputs.push_back(Input::Ended(end));
                 }
             }
@@ -118,13 +97,21 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
                 keeper.tell(signal);
                 inputs.push_back(Input::Stop);
             }
-            Happened::Time => inputs.push_back(Input::Wake),
+            Happened::Time => {
+                inputs.push_back(Input::Wake);
+                if let Err(error) = keeper.secure() {
+                    tracing::error!("{error}");
+                    in_use = Some(error);
+                    keeper.tell(Signal::TERM);
+                    inputs.push_back(Input::Stop);
+                }
+            }
         }
     }
 }
 
 enum Happened {
-    Said(usize),
+    Said(Vec<Heard>),
     Told(Told),
     Time,
 }
@@ -186,9 +173,10 @@ struct Keeper<'a> {
     service: Option<Notifier>,
     marks: Marks,
     boot: String,
-    notify: String,
-    folder: PathBuf,
+    ground: Ground,
     child: Option<Child>,
+    /// When what is missing of the ground was last looked for.
+    secured_ms: u64,
 }
 
 impl Keeper<'_> {
@@ -207,6 +195,7 @@ impl Keeper<'_> {
                 }
             }
             Action::Start(build) => return Done::Answer(Input::Started(self.start(&build).await)),
+            Action::Check(named) => return Done::Answer(Input::Checked(program(self.settings, &named).is_ok())),
             Action::Terminate => self.tell(Signal::TERM),
             Action::Kill => {
                 if let Some(child) = &self.child {
@@ -238,39 +227,31 @@ impl Keeper<'_> {
         match self.marks.write_boots(boots) {
             Ok(()) => true,
             Err(error) => {
-                tracing::error!(%error, "cannot write in {}", self.folder.display());
+                tracing::error!(%error, "cannot write in {}", self.ground.folder().display());
                 false
             }
         }
     }
 
-    async fn start(&mut self, build: &Build) -> Result<(), String> {
+    async fn start(&mut self, build: &Build) -> Result<(), NotStarted> {
         let program = match build.named() {
-            Some(named) => self.checked(named).map_err(|error| error.to_string())?,
-            None => self.own.to_owned(),
+            Some(named) => program(self.settings, named)?,
+            None => Program::own(self.own),
         };
+        self.ground.listen();
         let slot = build.named().map_or("own", |named| named.slot.name());
         let variables = [
             (SUPERVISOR, std::process::id().to_string()),
             (SLOT, slot.to_owned()),
-            (SOCKET, self.notify.clone()),
+            (SOCKET, self.ground.listener().name().to_owned()),
             (WATCHDOG, self.settings.terms.silence.as_micros().to_string()),
         ];
         let trial = matches!(build, Build::Trial { .. });
         let child = Child::start(&program, &self.settings.config, &variables, trial).await;
-        let child = child.map_err(|error| format!("cannot run {}: {error}", program.display()))?;
-        leftover::remember(&self.folder, child.process());
+        let child = child.map_err(|error| not_started(program.path(), &error))?;
+        leftover::remember(self.ground.folder(), child.process());
         self.child = Some(child);
         Ok(())
-    }
-
-    /// The binary of a build, once its size and digest are right.
-    fn checked(&self, named: &Named) -> io::Result<PathBuf> {
-        let product = self.settings.product.as_deref().ok_or_else(|| io::Error::other("no product is the agent itself"))?;
-        let folder = self.settings.data.join("products").join(product).join("slots").join(named.slot.name());
-        let program = folder.join(product);
-        verify_file(&OnDisk, &program, named.size_bytes, named.sha256)?;
-        Ok(program)
     }
 
     fn tell(&self, signal: Signal) {
@@ -279,13 +260,51 @@ impl Keeper<'_> {
         }
     }
 
-    async fn reap(&mut self, socket: &UnixDatagram) -> Option<groundswell_core::install::supervision::End> {
+    async fn reap(&mut self) -> Option<End> {
         let status = reap(self.child.as_ref().map(Child::process))?;
-        let end = self.child.take()?.ended(status).await;
-        leftover::forget(&self.folder);
-        // What it said last is not taken for a word of the next one.
-        let mut rest = vec![0; MOST_BYTES];
-        while socket.try_recv(&mut rest).is_ok() {}
+        let child = self.child.take()?;
+        self.end_strays(Some(child.process())).await;
+        let end = child.ended(status).await;
+        leftover::forget(self.ground.folder());
         Some(end)
     }
+
+    /// Ends what agents have left behind, before another is started: in the group of the last one, or anywhere with what
+    /// only an agent of this supervisor, or of one before it, has in its environment.
+    async fn end_strays(&self, group: Option<Pid>) {
+        let path = self.ground.folder().join(SOCKET_NAME);
+        let marks = [format!("{SUPERVISOR}={}", std::process::id()), format!("{SOCKET}={}", path.display())];
+        for stray in leftover::end_strays(group, &marks, STRAYS_END_WITHIN).await {
+            tracing::error!(process = stray.as_raw_nonzero(), "a process that an agent left behind does not end");
+        }
+    }
+
+    fn longest_wait(&self) -> Duration {
+        if self.ground.is_whole() { LONGEST_WAIT } else { SECURED_EVERY }
+    }
+
+    /// Looks for what is missing of the ground, now and then.
+    fn secure(&mut self) -> Result<(), KeeperError> {
+        let now_ms = clock::now().awake_ms;
+        let since = Duration::from_millis(now_ms.saturating_sub(self.secured_ms));
+        if self.ground.is_whole() || since < SECURED_EVERY {
+            return Ok(());
+        }
+        self.secured_ms = now_ms;
+        self.ground.secure()
+    }
+}
+
+/// The file of a build, once its size and digest are right.
+pub(super) fn program(settings: &Settings, named: &Named) -> Result<Program, NotStarted> {
+    let product = settings.product.as_deref();
+    let product = product.ok_or_else(|| NotStarted::Damaged("no product is the agent itself".to_owned()))?;
+    let folder = settings.data.join("products").join(product).join("slots").join(named.slot.name());
+    let path = folder.join(product);
+    Program::checked(&path, named.size_bytes, named.sha256).map_err(|error| not_started(&path, &error))
+}
+
+fn not_started(path: &Path, error: &io::Error) -> NotStarted {
+    let said = format!("cannot run {}: {error}", path.display());
+    if error.kind() == io::ErrorKind::InvalidData { NotStarted::Damaged(said) } else { NotStarted::Failed(said) }
 }

@@ -11,7 +11,7 @@
 //! they are: fields may be added, and none is removed or changes its meaning. Described in `docs/INSTALL.md`. Each file is
 //! replaced as a whole; one that is torn, too long or of another `spec` counts as unreadable, never as something else.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use groundswell_core::time::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::install::durable::{make_folder, remove_file, replace};
-use crate::install::files::{Files, Kind};
+use crate::install::durable::{make_folder, read_small, remove_file, replace};
+use crate::install::files::Files;
 
 const TRIAL: &str = "trial.json";
 const BOOTS: &str = "boots.json";
 const REMEMBERED: &str = "remembered.json";
 const CONFIRMED: &str = "confirmed.json";
-/// Of a file so much is read: each has a few hundred bytes.
+/// A longer file is not read: each has a few hundred bytes.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Of a reason so much is kept: a verdict carries less.
 const REASON_BYTES: usize = 1024;
@@ -99,15 +99,11 @@ impl TrialMark {
 }
 
 impl Marks {
-    /// The files below a data folder; their folder is made when it is not there. `product` is that of the agent itself.
-    ///
-    /// # Errors
-    /// When the folder cannot be made.
-    pub fn open(files: Arc<dyn Files>, data: &Path, product: Option<&str>) -> io::Result<Self> {
-        let folder = Self::folder_in(data);
-        make_folder(&*files, &folder)?;
+    /// The files below a data folder; their folder is made when something is written. `product` is that of the agent itself.
+    #[must_use]
+    pub fn new(files: Arc<dyn Files>, data: &Path, product: Option<&str>) -> Self {
         let product = product.map(|name| data.join("products").join(name));
-        Ok(Self { files, folder, product })
+        Self { files, folder: Self::folder_in(data), product }
     }
 
     /// The folder of the files below a data folder.
@@ -169,7 +165,11 @@ impl Marks {
     /// What the file system says.
     pub fn clear_trial(&self) -> io::Result<()> {
         remove_file(&*self.files, &self.folder.join(TRIAL))?;
-        self.files.sync_folder(&self.folder)
+        match self.files.sync_folder(&self.folder) {
+            // Nothing was ever written there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
     }
 
     /// Writes down how a trial has fared.
@@ -199,21 +199,16 @@ impl Marks {
     }
 
     fn read<T: DeserializeOwned>(&self, path: &Path) -> Reading<T> {
-        match self.files.kind(path) {
-            Ok(None) => return Reading::Absent,
-            Ok(Some(Kind::File)) => {}
-            Ok(Some(_)) | Err(_) => return Reading::Unreadable,
-        }
-        let mut text = Vec::new();
-        let read = self.files.open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text));
-        match read.map(|_| serde_json::from_slice::<Versioned<T>>(&text)) {
+        match read_small(&*self.files, path, MOST_BYTES).map(|text| serde_json::from_slice::<Versioned<T>>(&text)) {
             Ok(Ok(Versioned { spec: 1, content })) => Reading::Said(content),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
             _ => Reading::Unreadable,
         }
     }
 
     fn write<T: Serialize>(&self, name: &str, content: &T) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(&Versioned { spec: 1, content }).map_err(io::Error::from)?;
+        make_folder(&*self.files, &self.folder)?;
         replace(&*self.files, &self.folder, name, &text)
     }
 }

@@ -14,7 +14,7 @@ use super::notify::{ALIVE, Notifier, READY, SOCKET, WATCHDOG, WATCHDOG_FOR};
 use super::{SLOT, SUPERVISOR};
 use crate::clock;
 use crate::handle::Handle;
-use crate::install::activate::Launch;
+use crate::install::activate::{Launch, Origin};
 use crate::install::device::this_boot;
 use crate::install::disk::Failure;
 
@@ -24,6 +24,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(120);
 const MARGIN: Duration = Duration::from_secs(60);
 /// Where the rollout's time is not known any more: a trial that was not handed over before a crash.
 const TRIAL_TIME: Duration = Duration::from_secs(15 * 60);
+/// As which its process is listed, at most 15 bytes.
+const NAME: &str = "swell";
 /// A watchdog that nobody asked for: how often an agent gives a sign of life then.
 const SIGNS_EVERY: Duration = Duration::from_secs(20);
 
@@ -52,17 +54,17 @@ impl Parent {
     /// # Errors
     /// When the kernel refuses, or the supervisor has died meanwhile.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> io::Result<Self> {
-        let parent = getppid().map(Pid::as_raw_nonzero).map(std::num::NonZeroI32::get);
-        let named = variable(SUPERVISOR).and_then(|pid| pid.parse::<i32>().ok());
         let supervisor = match variable(SLOT).as_deref() {
-            _ if named.is_none() || named != parent => None,
+            _ if !is_supervised(&variable) => None,
             Some("a") => Some(Supervisor { slot: Some(Slot::A) }),
             Some("b") => Some(Supervisor { slot: Some(Slot::B) }),
             _ => Some(Supervisor { slot: None }),
         };
         if supervisor.is_some() {
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZeroI32::get) != named {
+            // Run through a descriptor, it is listed under that one's number.
+            let _ = std::fs::write("/proc/self/comm", NAME);
+            if !is_supervised(&variable) {
                 return Err(io::Error::other("the supervisor has ended"));
             }
         }
@@ -79,6 +81,12 @@ impl Parent {
         };
         Ok(Self { supervisor, notify })
     }
+}
+
+/// Whether a supervisor has started this process, and still lives. One that is not its parent is somebody else's.
+pub fn is_supervised(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let parent = getppid().map(Pid::as_raw_nonzero).map(std::num::NonZeroI32::get);
+    parent.is_some() && variable(SUPERVISOR).and_then(|pid| pid.parse::<i32>().ok()) == parent
 }
 
 /// Tells `notify` that the agent is up once it answers, and from then on that it lives, for as long as it answers.
@@ -215,6 +223,14 @@ impl Replacement {
                 Err(self.restart(launch).await)
             }
             (None, true) => Err(Failure::broken(format!("the supervisor did not start {version}"))),
+        }
+    }
+
+    /// Where this process was started from: by its supervisor, or by somebody who takes no heed of slots.
+    pub(crate) fn origin(&self) -> Origin {
+        match &self.own {
+            None => Origin::Current,
+            Some(own) => own.supervisor.and_then(|supervisor| supervisor.slot).map_or(Origin::Elsewhere, Origin::Slot),
         }
     }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use groundswell_core::install::supervision::Terms;
 use toml::{Table, Value};
 
-use crate::config::{LogFormat, SuperviseConfig, length_of_time};
+use crate::config::{FILE_BYTES, LogFormat, SuperviseConfig, length_of_time};
+use crate::install::durable::read_named_text;
 
 /// What a supervisor needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,8 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`].
     pub fn load(path: &Path) -> Result<Self, SettingsError> {
-        let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Read(path.to_owned(), source))?;
+        let path = &std::path::absolute(path).map_err(|source| SettingsError::Read(path.to_owned(), source))?;
+        let text = read_named_text(path, FILE_BYTES).map_err(|source| SettingsError::Read(path.to_owned(), source))?;
         Self::parse(path, &text)
     }
 

@@ -70,7 +70,7 @@ impl Machine {
     }
 
     fn marks(&self) -> Marks {
-        Marks::open(Arc::new(OnDisk), &self.data(), Some(product().as_str())).unwrap()
+        Marks::new(Arc::new(OnDisk), &self.data(), Some(product().as_str()))
     }
 
     /// A supervisor starts a build: what it decides by the files alone, for the one before was killed too.
@@ -309,6 +309,48 @@ async fn i7_a_build_that_dies_at_any_place_of_its_start_is_left_after_three_boot
         }
         assert!(done > 2, "{done} places");
     }
+}
+
+#[tokio::test]
+async fn i4_a_second_upgrade_of_the_agent_waits_while_the_first_is_unconfirmed_and_touches_no_slot() {
+    let (mut machine, mut agent, _, new) = before(Order::Confirm, false).await;
+    let binary = |machine: &Machine, slot: Slot| {
+        std::fs::read(machine.folder().join("slots").join(slot.name()).join(product().as_str())).unwrap()
+    };
+    let files = |machine: &Machine| [Slot::A, Slot::B].map(|slot| binary(machine, slot));
+    let (slots, trial) = (files(&machine), machine.marks().trial());
+    let next = machine.workshop.release(3, "echo three");
+    let staged = agent.execute(&Step::Stage { install: next.clone() }).await;
+    let Outcome::Report(Report::StageFailed { reason, .. }) = staged else { panic!("it must wait: {staged:?}") };
+    assert!(reason.contains("2.0 is not confirmed yet"), "{reason}");
+    let step = Step::Activate { install: next.clone(), claim: claim_of(&next), within_ms: 60_000 };
+    let activated = agent.execute(&step).await;
+    assert!(matches!(activated, Outcome::Report(Report::ActivateFailed { .. })), "{activated:?}");
+    assert_eq!((files(&machine), machine.marks().trial()), (slots, trial));
+    // Its supervisor goes on with the first one.
+    drop(agent);
+    let (mut agent, recovered) = machine.up().await;
+    assert_eq!((machine.slot, recovered.trial), (Some(Slot::B), Some(new.release)));
+    machine.confirm(&mut agent, &new).await;
+    let agent = machine.install(agent, &next).await;
+    assert_eq!(agent.found().await.floor(), next.sequence);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_its_supervisors_own_build_does_not_say_that_it_is_the_confirmed_one() {
+    let (mut machine, agent, old, _) = before(Order::Activate, false).await;
+    let old = old.unwrap();
+    drop(agent);
+    // The confirmed build could not be started.
+    machine.slot = None;
+    let mut agent = machine.agent().await;
+    let recovered = agent.recover().await.unwrap();
+    assert_eq!((recovered.running, recovered.floor), (None, old.sequence));
+    assert_eq!(agent.running().1, None, "and its health is not that one's");
+    drop(agent);
+    let (agent, recovered) = machine.up().await;
+    assert_eq!(recovered.running.map(|running| running.release), Some(old.release));
+    assert!(agent.running().1.is_some());
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use groundswell_agent::agent::{self, AgentError, Ended};
-use groundswell_agent::config::{Config, LogFormat};
+use groundswell_agent::config::{Config, ConfigError, LogFormat};
 use groundswell_agent::supervise::RESTART;
-use groundswell_agent::supervise::own::Parent;
+use groundswell_agent::supervise::own::{Parent, is_supervised};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -39,14 +39,23 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         print!("{}", Config::documented_default());
         return Ok(ExitCode::SUCCESS);
     }
-    let config = Config::load(&args.config).map_err(|error| Failure::invalid_by("the agent does not start", error))?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let loaded = match Config::load(&args.config) {
+        // Whatever a newer build is told, this one may be all that there is to go back to.
+        Err(ConfigError::UnknownKey { .. }) if is_supervised(variable) && !args.check => Config::load_leniently(&args.config),
+        loaded => loaded.map(|config| (config, Vec::new())),
+    };
+    let (config, unknown) = loaded.map_err(|error| Failure::invalid_by("the agent does not start", error))?;
     let filter = log_filter(&args.config, &config.log_filter)?;
     if args.check {
         println!("{} is a valid configuration", args.config.display());
         return Ok(ExitCode::SUCCESS);
     }
     begin_log(config.log_format, filter)?;
-    let parent = Parent::from_environment(|name| std::env::var(name).ok());
+    for key in unknown {
+        tracing::warn!("{}: unknown key `{key}` is passed over: it is for another build", args.config.display());
+    }
+    let parent = Parent::from_environment(variable);
     let parent = parent.map_err(|source| Failure::failed("the agent does not run", source))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use groundswell_agent::supervise::check::{Check, check};
 use groundswell_agent::supervise::keeper;
 use groundswell_agent::supervise::notify::{Notifier, SOCKET};
 use groundswell_agent::supervise::settings::Settings;
@@ -23,12 +24,19 @@ pub(crate) struct SuperviseArgs {
     /// is the agent itself are read.
     #[arg(long, value_name = "FILE", default_value = "/etc/groundswell/agent.toml")]
     config: PathBuf,
+    /// Say which build would be started now and why, and what is wrong, instead of running: exit code 0 when nothing is, 1
+    /// otherwise.
+    #[arg(long)]
+    check: bool,
 }
 
 /// Does it; the exit code is the agent's.
 pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     let invalid = |error| Failure::invalid_by("the supervisor does not start", error);
     let settings = Settings::load(&args.config).map_err(invalid)?;
+    if args.check {
+        return Ok(told(&check(&settings)));
+    }
     begin_log(settings.log_format, EnvFilter::new("info"))?;
     let own = std::env::current_exe().map_err(|source| Failure::failed("cannot find this program", source))?;
     let service = match std::env::var(SOCKET).map(|name| Notifier::connect(&name)) {
@@ -46,4 +54,16 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     // A reader of this process's output that does not read must not keep it from ending.
     runtime.shutdown_background();
     ended.map(ExitCode::from).map_err(|error| Failure::failed("the supervisor does not run", error))
+}
+
+/// Prints what a check has found.
+fn told(Check { build, why, says, wrong }: &Check) -> ExitCode {
+    println!("would start {build}: {why}");
+    for line in says {
+        println!("  {line}");
+    }
+    for line in wrong {
+        println!("wrong: {line}");
+    }
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -9,5 +9,6 @@ mod offline_release;
 mod offline_rollout;
 mod online;
 mod pages;
+mod supervise_check;
 mod tidy;
 mod units;

@@ -14,12 +14,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::process::signal;
-use crate::install::durable::{remove_file, replace};
+use crate::install::durable::{read_small, remove_file, replace};
 use crate::install::files::OnDisk;
 
 /// The environment variable that marks a supervised process and its children.
 pub const MARK: &str = "GROUNDSWELL_SUPERVISED";
 const NAME: &str = "run.json";
+/// A longer note is none: it has about a hundred bytes.
+const MOST_BYTES: u64 = 4 * 1024;
 /// The end of a process that is not a child has no event without a pidfd in the runtime: looked at this often.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -54,7 +56,8 @@ pub(crate) fn forget(folder: &Path) {
 /// Stops whatever an earlier agent left running for the product in `folder`: SIGTERM, and SIGKILL after `grace`.
 pub async fn stop(folder: &Path, grace: Duration) {
     stop_known(folder, grace).await;
-    for process in marked(folder) {
+    let marks = [format!("{MARK}={}", folder.display())];
+    for process in find(|process, _| is_marked(process, &marks)) {
         tracing::warn!(process = process.as_raw_nonzero(), "a stray process of the product is stopped");
         let _ = kill_process(process, Signal::TERM);
         if !gone(process, grace).await {
@@ -64,14 +67,18 @@ pub async fn stop(folder: &Path, grace: Duration) {
     }
 }
 
+/// The process that is written down in `folder`, if it still runs.
+pub(crate) fn known(folder: &Path) -> Option<Pid> {
+    let text = read_small(&OnDisk, &folder.join(NAME), MOST_BYTES).ok()?;
+    let child: Child = serde_json::from_slice(&text).ok()?;
+    let process = Pid::from_raw(child.process)?;
+    (identify(process).as_ref() == Some(&child) && !is_zombie(process)).then_some(process)
+}
+
 /// Stops the process that is written down in `folder`, and no other; takes that back.
 pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
-    let written: Option<Child> = fs::read(folder.join(NAME)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    if let Some(child) = written
-        && let Some(process) = Pid::from_raw(child.process)
-        && identify(process).as_ref() == Some(&child)
-    {
-        tracing::warn!(process = child.process, "a process of an agent that died is stopped");
+    if let Some(process) = known(folder) {
+        tracing::warn!(process = process.as_raw_nonzero(), "a process of an agent that died is stopped");
         signal(process, Signal::TERM);
         if !gone(process, grace).await {
             signal(process, Signal::KILL);
@@ -79,6 +86,27 @@ pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
         }
     }
     forget(folder);
+}
+
+/// Kills what is left of an agent that has ended: its process group, and whatever carries one of these variables
+/// (`NAME=value`) in its environment. Looks again until nothing is found, for `limit` at most; what then still runs.
+///
+/// What an agent starts on purpose has a group of its own and gets none of these variables.
+pub(crate) async fn end_strays(group: Option<Pid>, marks: &[String], limit: Duration) -> Vec<Pid> {
+    let end = Instant::now() + limit;
+    loop {
+        let strays = find(|process, stat| {
+            group.is_some_and(|group| stat.group == group) || (is_marked(process, marks) && shares_files(process))
+        });
+        if strays.is_empty() || Instant::now() >= end {
+            return strays;
+        }
+        for stray in strays {
+            tracing::warn!(process = stray.as_raw_nonzero(), "a process that an agent left behind is killed");
+            let _ = kill_process(stray, Signal::KILL);
+        }
+        sleep(LOOK).await;
+    }
 }
 
 async fn gone(process: Pid, limit: Duration) -> bool {
@@ -94,19 +122,36 @@ async fn gone(process: Pid, limit: Duration) -> bool {
     }
 }
 
-/// State and start of a process: what follows the name, which may itself have spaces and brackets.
-fn stat(process: Pid) -> Option<(String, u64)> {
+/// What the kernel says of a process.
+struct Stat {
+    state: String,
+    group: Pid,
+    /// Clock ticks from boot to its start.
+    started_ticks: u64,
+}
+
+/// State, group and start of a process: what follows the name, which may itself have spaces and brackets.
+fn stat(process: Pid) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
     let (_, fields) = text.rsplit_once(") ")?;
-    let mut fields = fields.split(' ');
-    let state = fields.next()?.to_owned();
-    // Field 3 was the state; the start time is field 22.
-    let started = fields.nth(18)?.parse().ok()?;
-    Some((state, started))
+    let fields: Vec<&str> = fields.split(' ').collect();
+    // These are counted from field 3, the state: the group is field 5, the start field 22.
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        state: field(3)?.to_owned(),
+        group: Pid::from_raw(field(5)?.parse().ok()?)?,
+        started_ticks: field(22)?.parse().ok()?,
+    })
 }
 
 fn is_zombie(process: Pid) -> bool {
-    stat(process).is_none_or(|(state, _)| state == "Z" || state == "X")
+    stat(process).is_none_or(|stat| stat.has_ended())
+}
+
+impl Stat {
+    fn has_ended(&self) -> bool {
+        self.state == "Z" || self.state == "X"
+    }
 }
 
 /// Names this one run of a process: no other one, before or after it, has this name.
@@ -116,24 +161,31 @@ pub(crate) fn run_of(process: Pid) -> Option<String> {
 }
 
 fn identify(process: Pid) -> Option<Child> {
-    let (_, started_ticks) = stat(process)?;
+    let Stat { started_ticks, .. } = stat(process)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     Some(Child { spec: 1, process: process.as_raw_nonzero().get(), started_ticks, boot })
 }
 
-/// Processes whose environment carries the mark of `folder`; those of other users cannot be read and are not ours.
-fn marked(folder: &Path) -> Vec<Pid> {
-    let mark = format!("{MARK}={}", folder.display()).into_bytes();
+/// Running processes, but for this one, that are wanted.
+fn find(wanted: impl Fn(Pid, &Stat) -> bool) -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let own = std::process::id();
     processes
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter(|process| u32::try_from(*process) != Ok(own))
-        .filter(|process| {
-            fs::read(format!("/proc/{process}/environ"))
-                .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|variable| variable == mark))
-        })
         .filter_map(Pid::from_raw)
-        .filter(|process| !is_zombie(*process))
+        .filter(|process| stat(*process).is_some_and(|stat| !stat.has_ended() && wanted(*process, &stat)))
         .collect()
+}
+
+/// Whether a process sees the same file systems as this one: in another container a path, or a process id, means another thing.
+fn shares_files(process: Pid) -> bool {
+    let mounts = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    mounts(&process.as_raw_nonzero().to_string()) == mounts("self")
+}
+
+/// Whether the environment of a process has one of these variables; that of other users cannot be read and is not ours.
+fn is_marked(process: Pid, marks: &[String]) -> bool {
+    let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| marks.iter().any(|mark| mark.as_bytes() == variable))
 }

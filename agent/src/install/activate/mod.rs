@@ -15,6 +15,7 @@ mod systemd;
 use std::path::Path;
 use std::time::Duration;
 
+use groundswell_core::install::Slot;
 use tokio::sync::watch;
 
 pub use command::Commands;
@@ -41,6 +42,17 @@ pub enum Starter {
     Signal(SignalActivator),
     /// Through the supervisor of this agent, which is the product.
     Agent(Replacement),
+}
+
+/// Where what runs was started from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From wherever `current` leads.
+    Current,
+    /// From this slot.
+    Slot(Slot),
+    /// From no slot: no release that this device knows of.
+    Elsewhere,
 }
 
 impl Starter {
@@ -140,6 +152,26 @@ impl Starter {
             Self::Systemd(systemd) => systemd.last_lines().await,
             Self::Signal(_) => String::new(),
             Self::Agent(replacement) => replacement.output(),
+        }
+    }
+
+    /// Where what runs was started from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        match self {
+            Self::Agent(replacement) => replacement.origin(),
+            Self::Command(_) | Self::Supervise(_) | Self::Systemd(_) | Self::Signal(_) => Origin::Current,
+        }
+    }
+
+    /// Whether a version that was started is what runs. An agent whose supervisor runs a build of its own is not the one in
+    /// its slots, and its health tells nothing of that.
+    #[must_use]
+    pub fn runs(&self, launch: &Launch) -> bool {
+        match self.origin() {
+            Origin::Current => true,
+            Origin::Slot(slot) => launch.slot.file_name().is_some_and(|name| name == slot.name()),
+            Origin::Elsewhere => false,
         }
     }
 

@@ -294,11 +294,16 @@ impl Found {
     /// What `current` leads to.
     #[must_use]
     pub fn running(&self) -> Option<Running> {
-        let current = self.current?;
-        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == current);
+        self.running_from(self.current?)
+    }
+
+    /// What a process that was started from this slot is.
+    #[must_use]
+    pub fn running_from(&self, slot: Slot) -> Option<Running> {
+        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == slot);
         confirmed
             .map(|confirmed| &confirmed.contents)
-            .or_else(|| self.described(current).map(|described| &described.contents))
+            .or_else(|| self.described(slot).map(|described| &described.contents))
             .map(Contents::running)
     }
 

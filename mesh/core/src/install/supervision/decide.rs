@@ -1,9 +1,10 @@
-//! The supervisor's state machine: one state at a time, one answer waited for at a time.
+//! The supervisor's state machine: one state at a time, one answer waited for at a time. What it does about a build that
+//! runs stands in [`super::running`].
 //!
 //! ```text
 //! Looking ─► Counting ─► Starting ─► Running ─► Looking
 //!    │  └───────────────────┘            ▲
-//!    ├─► GivingUp ─► Looking             │ a look at the files of a trial
+//!    ├─► GivingUp ─► Looking             │ a look at the files: of a trial, or for a better build
 //!    └─► Pausing ─► Looking              └──┘
 //! ```
 
@@ -12,29 +13,16 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Action, Announcement, Build, End, Facts, Input, Named, Notice, Reading, Terms, Trial};
-use crate::time::{Now, Time};
+use super::running::{Child, LOOK_FOR_BETTER_MOST};
+use super::{Action, Announcement, Build, End, Facts, Input, Named, NotStarted, Notice, Reading, Terms, Trial};
+use crate::time::Now;
 
-/// How often the disk is looked at while a trial runs: whether it was confirmed meanwhile.
-const LOOK_EVERY_MS: u64 = 5_000;
-
-/// A running child.
-#[derive(Clone, Debug)]
-struct Child {
-    build: Build,
-    since_ms: u64,
-    ready: bool,
-    alive_ms: u64,
-    /// When a trial must be confirmed, and when the disk is looked at next.
-    confirm_by: Option<Time>,
-    look_at_ms: u64,
-    /// Why it has failed, once it has: it is killed for that, or asked to end.
-    doomed: Option<String>,
-    kill_at_ms: Option<u64>,
-}
+/// How often in a row a confirmed build is tried that cannot be started for a reason that may pass, before the next best
+/// one takes its place: about half a minute, by the pauses between.
+const MOST_TRIES: u32 = 6;
 
 #[derive(Clone, Debug)]
-enum State {
+pub(super) enum State {
     /// Before the first input.
     New,
     /// Waits for facts, to start what they say. How the last child ended, if one did.
@@ -53,15 +41,23 @@ enum State {
 /// The supervisor's decisions.
 #[derive(Clone, Debug)]
 pub struct Supervision {
-    terms: Terms,
+    pub(super) terms: Terms,
     state: State,
-    backoff_ms: u64,
+    pub(super) backoff_ms: u64,
     /// Trials given up in this run: that holds even where it cannot be written down.
     abandoned: Option<String>,
     /// Builds that could not be started since something was.
     unfit: Vec<Named>,
-    stopping: bool,
-    announced: bool,
+    /// How often a confirmed build could not be started since one was, for a reason that may pass.
+    pub(super) tries: u32,
+    /// The confirmed build that is written down a second time.
+    remembered: Option<Named>,
+    /// What is started is not the first choice: looked for again while it runs.
+    second_best: bool,
+    /// How soon; longer each time that it had to be done without again.
+    better_after_ms: u64,
+    pub(super) stopping: bool,
+    pub(super) announced: bool,
 }
 
 impl Supervision {
@@ -69,7 +65,19 @@ impl Supervision {
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         let backoff_ms = terms.backoff_ms;
-        Self { terms, state: State::New, backoff_ms, abandoned: None, unfit: Vec::new(), stopping: false, announced: false }
+        Self {
+            terms,
+            state: State::New,
+            backoff_ms,
+            abandoned: None,
+            unfit: Vec::new(),
+            tries: 0,
+            remembered: None,
+            second_best: false,
+            better_after_ms: terms.backoff_longest_ms,
+            stopping: false,
+            announced: false,
+        }
     }
 
     /// Whether a child runs.
@@ -86,11 +94,7 @@ impl Supervision {
     pub fn wait_ms(&self, now: Now) -> Option<u64> {
         match &self.state {
             State::Pausing(until_ms) => Some(until_ms.saturating_sub(now.awake_ms)),
-            State::Running(child) => {
-                let left_ms = child.kill_at_ms.unwrap_or_else(|| self.silent_at(child)).saturating_sub(now.awake_ms);
-                let look = child.confirm_by.map(|by| child.look_at_ms.saturating_sub(now.awake_ms).min(by.since_ms(now.boot)));
-                Some(look.map_or(left_ms, |look_ms| look_ms.min(left_ms)))
-            }
+            State::Running(child) => Some(child.wait_ms(&self.terms, now)),
             _ => None,
         }
     }
@@ -112,7 +116,7 @@ impl Supervision {
             }
             (State::GivingUp, Input::Written(_)) => (State::Looking(None), vec![Action::Look]),
             (State::Starting(build), Input::Started(Ok(()))) => self.started(now, build),
-            (State::Starting(build), Input::Started(Err(why))) => self.not_started(now, build, why),
+            (State::Starting(build), Input::Started(Err(why))) => self.not_started(now, build, &why),
             (State::Running(child), input) => self.watch(now, child, input),
             (State::Pausing(_), Input::Stop) => self.end(0),
             (State::Pausing(until_ms), Input::Wake) if now.awake_ms >= until_ms => {
@@ -150,16 +154,27 @@ impl Supervision {
             Err((trial, boots, reason)) => return self.give_up(trial, boots, reason),
         };
         if let Some((child, end)) = ended {
-            // Started without a pause only where something else takes its place: it asked for that, or its trial is over.
-            let moves = !child.build.same(&build) && (end.asked || matches!(child.build, Build::Trial { .. }));
-            if !moves {
-                if now.awake_ms.saturating_sub(child.since_ms) >= self.terms.stable_after_ms {
+            let ran_well = now.awake_ms.saturating_sub(child.since_ms) >= self.terms.stable_after_ms;
+            if ran_well && child.better_at_ms.is_none() {
+                self.better_after_ms = self.terms.backoff_longest_ms;
+            }
+            // Started without a pause only where something else takes its place: it asked for that, gives way, or its trial
+            // is over.
+            let makes_room = end.asked || child.gives_way || matches!(child.build, Build::Trial { .. });
+            if child.build.same(&build) || !makes_room {
+                if ran_well {
                     self.backoff_ms = self.terms.backoff_ms;
                 }
                 let pause_ms = self.next_pause();
                 return self.pause(now, end.said, pause_ms);
             }
         }
+        self.remembered = facts.remembered.said().cloned();
+        self.second_best = match &build {
+            Build::Trial { .. } => false,
+            Build::Confirmed(named) => facts.confirmed.said() != Some(named),
+            Build::Own => true,
+        };
         let mut actions = Vec::new();
         if facts.confirmed == Reading::Unreadable {
             actions.push(Action::Say(Notice::Forgotten));
@@ -169,21 +184,16 @@ impl Supervision {
                 actions.push(Action::Count { trial: trial.name.clone(), boots: *boots });
                 (State::Counting(build), actions)
             }
-            Build::Confirmed(named) => {
-                if facts.remembered.said() != Some(named) {
-                    actions.push(Action::Remember(named.clone()));
-                }
-                self.start_after(build, actions)
-            }
-            Build::Own => self.start_after(build, actions),
+            Build::Confirmed(_) | Build::Own => self.start_after(build, actions),
         }
     }
 
     /// The trial that is still to be made: named, not confirmed, not given up.
     fn trial<'a>(&self, facts: &'a Facts) -> Option<&'a Trial> {
         let trial = facts.trial.said()?;
-        // Where the file that names the confirmed build is damaged nothing tells whether this one was confirmed.
-        let confirmed = facts.confirmed.said() == Some(&trial.build) || facts.confirmed == Reading::Unreadable;
+        // Where the file that names the confirmed build is damaged nothing tells whether this one was confirmed; where it was
+        // lost, what was seen of it does.
+        let confirmed = facts.confirmed() == Some(&trial.build) || facts.confirmed == Reading::Unreadable;
         let given_up = match &facts.boots {
             Reading::Said(boots) => boots.trial == trial.name && boots.given_up.is_some(),
             Reading::Absent | Reading::Unreadable => false,
@@ -208,9 +218,8 @@ impl Supervision {
             }
             return Ok(Build::Trial { trial: trial.clone(), boots: boots.saturating_add(1) });
         }
-        let fit = |named: &&Named| !self.unfit.contains(named);
-        let confirmed = facts.confirmed().filter(fit).or_else(|| facts.remembered.said().filter(fit));
-        Ok(confirmed.cloned().map_or(Build::Own, Build::Confirmed))
+        let fit = facts.choices().into_iter().find(|named| !self.unfit.contains(named));
+        Ok(fit.cloned().map_or(Build::Own, Build::Confirmed))
     }
 
     fn give_up(&mut self, trial: String, boots: u32, reason: String) -> (State, Vec<Action>) {
@@ -246,22 +255,21 @@ impl Supervision {
     }
 
     fn started(&mut self, now: Now, build: Build) -> (State, Vec<Action>) {
-        let confirm_by = match &build {
-            Build::Trial { trial, .. } => Some(now.boot.after_ms(trial.left_ms)),
-            Build::Confirmed(_) | Build::Own => None,
-        };
-        let mut child = Child {
-            build,
-            since_ms: now.awake_ms,
-            ready: false,
-            alive_ms: now.awake_ms,
-            confirm_by,
-            look_at_ms: now.awake_ms.saturating_add(LOOK_EVERY_MS),
-            doomed: None,
-            kill_at_ms: None,
-        };
-        self.unfit.clear();
+        let better_at_ms = self.second_best.then(|| now.awake_ms.saturating_add(self.better_after_ms));
+        if self.second_best {
+            let most_ms = self.terms.backoff_longest_ms.saturating_mul(LOOK_FOR_BETTER_MOST);
+            self.better_after_ms = self.better_after_ms.saturating_mul(2).min(most_ms);
+        }
         let mut actions = vec![Action::Announce(Announcement::Alive)];
+        if let Build::Confirmed(named) = &build {
+            self.tries = 0;
+            // Only now: one that cannot be started does not drive out one that could.
+            if self.remembered.as_ref() != Some(named) {
+                actions.push(Action::Remember(named.clone()));
+            }
+        }
+        self.unfit.clear();
+        let mut child = Child::new(now, build, better_at_ms);
         if self.stopping {
             child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
             actions.push(Action::Terminate);
@@ -269,109 +277,37 @@ impl Supervision {
         (State::Running(child), actions)
     }
 
-    fn not_started(&mut self, now: Now, build: Build, why: String) -> (State, Vec<Action>) {
-        let say = Action::Say(Notice::CannotStart(build.clone(), why.clone()));
-        match build {
+    fn not_started(&mut self, now: Now, build: Build, why: &NotStarted) -> (State, Vec<Action>) {
+        if self.stopping {
+            return self.end(0);
+        }
+        let (NotStarted::Damaged(said) | NotStarted::Failed(said)) = why;
+        let may_pass = matches!(why, NotStarted::Failed(_));
+        let say = Action::Say(Notice::CannotStart(build.clone(), said.clone()));
+        let again_after = |pause_ms: u64| {
+            let say = Action::Say(Notice::TriesAgain { build: build.clone(), why: said.clone(), pause_ms });
+            (State::Pausing(now.awake_ms.saturating_add(pause_ms)), vec![say])
+        };
+        match &build {
+            Build::Trial { trial, boots } if may_pass && *boots < trial.most_boots => again_after(self.terms.backoff_ms),
             Build::Trial { trial, boots } => {
-                let (state, mut actions) = self.give_up(trial.name, boots, format!("it cannot be started: {why}"));
+                let (state, mut actions) = self.give_up(trial.name.clone(), *boots, format!("it cannot be started: {said}"));
                 actions.insert(0, say);
                 (state, actions)
             }
             Build::Confirmed(named) => {
-                self.unfit.push(named);
+                self.tries = self.tries.saturating_add(u32::from(may_pass));
+                if may_pass && self.tries < MOST_TRIES {
+                    return again_after(self.next_pause());
+                }
+                self.unfit.push(named.clone());
                 (State::Looking(None), vec![say, Action::Look])
             }
-            Build::Own if self.stopping => self.end(0),
-            Build::Own => {
-                let pause_ms = self.next_pause();
-                (State::Pausing(now.awake_ms.saturating_add(pause_ms)), vec![say])
-            }
+            Build::Own => again_after(self.next_pause()),
         }
     }
 
-    /// When a child that says nothing more counts as hanging.
-    fn silent_at(&self, child: &Child) -> u64 {
-        if child.ready {
-            child.alive_ms.saturating_add(self.terms.silence_ms)
-        } else {
-            child.since_ms.saturating_add(self.terms.ready_within_ms)
-        }
-    }
-
-    /// What a running child's doings and time passing lead to.
-    fn watch(&mut self, now: Now, mut child: Child, input: Input) -> (State, Vec<Action>) {
-        let mut actions = Vec::new();
-        match input {
-            Input::Ready => {
-                child.ready = true;
-                child.alive_ms = now.awake_ms;
-                if !self.announced {
-                    self.announced = true;
-                    actions.push(Action::Announce(Announcement::Ready));
-                }
-            }
-            Input::Alive if child.ready => {
-                child.alive_ms = now.awake_ms;
-                actions.push(Action::Announce(Announcement::Alive));
-            }
-            Input::Stop if !self.stopping => {
-                self.stopping = true;
-                child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
-                child.confirm_by = None;
-                actions.push(Action::Announce(Announcement::Stopping));
-            }
-            Input::Ended(end) if self.stopping => {
-                actions.push(Action::End(end.code));
-                return (State::Over, actions);
-            }
-            Input::Ended(end) => return (State::Looking(Some((child, end))), vec![Action::Look]),
-            Input::Found(facts) => return self.look_at_trial(now, child, &facts),
-            Input::Wake => {
-                if child.kill_at_ms.is_some_and(|at| at <= now.awake_ms) {
-                    // Once more each time, should it be needed.
-                    child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
-                    actions.push(Action::Kill);
-                } else if child.kill_at_ms.is_none() && self.silent_at(&child) <= now.awake_ms {
-                    let why = if child.ready {
-                        format!("no sign of life for {} s", self.terms.silence_ms / 1000)
-                    } else {
-                        format!("not up within {} s", self.terms.ready_within_ms / 1000)
-                    };
-                    child.doomed = Some(why.clone());
-                    child.confirm_by = None;
-                    child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
-                    actions.extend([Action::Say(Notice::Kills(why)), Action::Kill]);
-                } else if child.confirm_by.is_some_and(|by| by <= now.boot || child.look_at_ms <= now.awake_ms) {
-                    child.look_at_ms = now.awake_ms.saturating_add(LOOK_EVERY_MS);
-                    actions.push(Action::Look);
-                }
-            }
-            _ => {}
-        }
-        (State::Running(child), actions)
-    }
-
-    fn look_at_trial(&mut self, now: Now, mut child: Child, facts: &Facts) -> (State, Vec<Action>) {
-        let Build::Trial { trial, .. } = &child.build else { return (State::Running(child), Vec::new()) };
-        if facts.confirmed.said() == Some(&trial.build) {
-            let named = trial.build.clone();
-            child.build = Build::Confirmed(named.clone());
-            child.confirm_by = None;
-            self.backoff_ms = self.terms.backoff_ms;
-            let say = Action::Say(Notice::Confirmed(named.slot));
-            return (State::Running(child), vec![say, Action::Remember(named)]);
-        }
-        if child.confirm_by.is_some_and(|by| by <= now.boot) {
-            let why = "not confirmed in time".to_string();
-            child.doomed = Some(why.clone());
-            child.confirm_by = None;
-            child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
-            return (State::Running(child), vec![Action::Say(Notice::Kills(why)), Action::Terminate]);
-        }
-        (State::Running(child), Vec::new())
-    }
-
-    fn end(&mut self, code: u8) -> (State, Vec<Action>) {
+    pub(super) fn end(&mut self, code: u8) -> (State, Vec<Action>) {
         (State::Over, vec![Action::Announce(Announcement::Stopping), Action::End(code)])
     }
 }

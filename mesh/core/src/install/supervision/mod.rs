@@ -3,12 +3,15 @@
 //! Pure, like the machine of installs: it is told what happened ([`Input`]) and says what to do ([`Action`]). Only boots of a
 //! build on trial are counted, and each before it happens; a confirmed build is started again for ever, with a growing pause.
 //! When a trial ends [`Trial::most_boots`] times, gives no sign of life, or is not confirmed in time, the last confirmed build
-//! comes back. What cannot be read or written leads to that build too, and where that is damaged to the build that the
-//! supervisor is itself: there is always one to run (S6). Drawn in `docs/INSTALL.md`.
+//! comes back. What cannot be read or written leads to that build too, and where that is damaged, or cannot be started for a
+//! while, to the build that the supervisor is itself: there is always one to run (S6). While that one runs the confirmed one
+//! is looked for again, and takes its place back. Drawn in `docs/INSTALL.md`.
 
 mod decide;
+mod running;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 pub use self::decide::Supervision;
@@ -109,6 +112,14 @@ impl Facts {
             Reading::Absent | Reading::Unreadable => self.remembered.said(),
         }
     }
+
+    /// The confirmed builds that are known, in the order in which they are to be run.
+    #[must_use]
+    pub fn choices(&self) -> Vec<&Named> {
+        let mut choices: Vec<&Named> = self.confirmed().into_iter().collect();
+        choices.extend(self.remembered.said().filter(|named| !choices.contains(named)));
+        choices
+    }
 }
 
 /// What to start.
@@ -169,6 +180,15 @@ pub struct End {
     pub said: String,
 }
 
+/// Why a build was not started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotStarted {
+    /// Its file is not the one that is named: no later try helps.
+    Damaged(String),
+    /// Anything else, which may pass: too many processes, too little memory, a disk that does not answer or is not mounted.
+    Failed(String),
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
@@ -180,7 +200,9 @@ pub enum Input {
     /// Answer to [`Action::Count`] and [`Action::GiveUp`]: whether it is durable.
     Written(bool),
     /// Answer to [`Action::Start`]; why not, otherwise.
-    Started(Result<(), String>),
+    Started(Result<(), NotStarted>),
+    /// Answer to [`Action::Check`]: whether the file is whole.
+    Checked(bool),
     /// The child says that it is up.
     Ready,
     /// The child gives a sign of life.
@@ -218,6 +240,8 @@ pub enum Action {
     Remember(Named),
     /// Check the file of the build against its digest and start it.
     Start(Build),
+    /// Check the file of a build against its digest, and start nothing.
+    Check(Named),
     /// Ask the child to end.
     Terminate,
     /// Kill the child.
@@ -248,6 +272,17 @@ pub enum Notice {
     Starts(Build),
     /// A build cannot be started; why.
     CannotStart(Build, String),
+    /// The same, and it is tried again.
+    TriesAgain {
+        /// The build.
+        build: Build,
+        /// Why not.
+        why: String,
+        /// After which pause.
+        pause_ms: u64,
+    },
+    /// A confirmed build that could not be run can be run again: what runs in its place is asked to end.
+    GivesWay(Build),
     /// The child ended and is started again after a pause.
     Ended {
         /// How it ended.
@@ -271,7 +306,15 @@ impl Notice {
     /// Whether it wakes a person; otherwise it is one line per change.
     #[must_use]
     pub fn is_grave(&self) -> bool {
-        matches!(self, Self::CannotStart(..) | Self::Kills(_) | Self::GoesBack(_) | Self::CannotCount | Self::Forgotten)
+        match self {
+            Self::CannotStart(..)
+            | Self::TriesAgain { .. }
+            | Self::Kills(_)
+            | Self::GoesBack(_)
+            | Self::CannotCount
+            | Self::Forgotten => true,
+            Self::Starts(_) | Self::GivesWay(_) | Self::Ended { .. } | Self::Confirmed(_) => false,
+        }
     }
 }
 
@@ -280,6 +323,10 @@ impl fmt::Display for Notice {
         match self {
             Self::Starts(build) => write!(f, "starting {build}"),
             Self::CannotStart(build, why) => write!(f, "{build} cannot be started: {why}"),
+            Self::TriesAgain { build, why, pause_ms } => {
+                write!(f, "{build} cannot be started: {why}; tried again in {} s", pause_ms.div_ceil(1000))
+            }
+            Self::GivesWay(build) => write!(f, "the confirmed build can be run again: {build} gives way to it"),
             Self::Ended { said, pause_ms } => write!(f, "{said}; started again in {} s", pause_ms.div_ceil(1000)),
             Self::Kills(why) => write!(f, "{why}: the agent is killed"),
             Self::Confirmed(slot) => write!(f, "the build in slot {} is confirmed", slot.name()),

@@ -1,243 +1,13 @@
 //! The supervisor's decisions, played against a world of random agents, torn files, full disks and crashes at any place.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod unfit;
+mod world;
 
 use groundswell_core::digest::Digest;
-use groundswell_core::install::Slot;
-use groundswell_core::install::supervision::{
-    Action, Announcement, Boots, Build, End, Facts, Input, Named, Reading, Supervision, Terms, Trial,
-};
-use groundswell_core::time::{Now, Time, Timestamp};
+use groundswell_core::install::supervision::{Announcement, Build, Facts, Input, Reading};
 use proptest::prelude::*;
 
-const TERMS: Terms = Terms {
-    ready_within_ms: 120_000,
-    silence_ms: 60_000,
-    stop_within_ms: 30_000,
-    backoff_ms: 1_000,
-    backoff_longest_ms: 60_000,
-    stable_after_ms: 60_000,
-};
-const MOST_BOOTS: u32 = 3;
-const TRIAL_MS: u64 = 900_000;
-
-/// A disk, a child, and what was seen of both.
-struct World {
-    machine: Supervision,
-    now_ms: u64,
-    disk: Facts,
-    /// When the trial began.
-    trial_since_ms: u64,
-    writes_fail: bool,
-    /// Builds whose file is damaged.
-    damaged: BTreeSet<Digest>,
-    child: Option<Build>,
-    /// The kernel has killed it or it was asked to end: it ends with the next look at time.
-    dying: bool,
-    deaf: bool,
-    ended: Option<u8>,
-    starts: BTreeMap<String, u32>,
-    given_up: BTreeSet<String>,
-    builds: u8,
-    said: Vec<Announcement>,
-    /// The supervisor is killed before its so-many-th action from now.
-    killed_in: Option<usize>,
-    all: Vec<Action>,
-}
-
-impl World {
-    fn new() -> Self {
-        Self {
-            machine: Supervision::new(TERMS),
-            now_ms: 1_000_000,
-            disk: Facts::default(),
-            trial_since_ms: 0,
-            writes_fail: false,
-            damaged: BTreeSet::new(),
-            child: None,
-            dying: false,
-            deaf: false,
-            ended: None,
-            starts: BTreeMap::new(),
-            given_up: BTreeSet::new(),
-            builds: 0,
-            said: Vec::new(),
-            killed_in: None,
-            all: Vec::new(),
-        }
-    }
-
-    /// A world in which a confirmed build runs and is up.
-    fn settled() -> Self {
-        let mut world = Self::new();
-        world.disk.confirmed = Reading::Said(world.build(Slot::A));
-        world.feed(Input::Begin);
-        world.feed(Input::Ready);
-        world
-    }
-
-    fn build(&mut self, slot: Slot) -> Named {
-        self.builds += 1;
-        Named { slot, sha256: Digest([self.builds; 32]), size_bytes: 1 }
-    }
-
-    fn now(&self) -> Now {
-        Now { awake_ms: self.now_ms, boot: Time(self.now_ms), wall: Timestamp::default() }
-    }
-
-    fn facts(&self) -> Facts {
-        let mut facts = self.disk.clone();
-        if let Reading::Said(trial) = &mut facts.trial {
-            trial.left_ms = TRIAL_MS.saturating_sub(self.now_ms - self.trial_since_ms);
-        }
-        facts
-    }
-
-    fn feed(&mut self, input: Input) {
-        let mut inputs = VecDeque::from([input]);
-        while let Some(input) = inputs.pop_front() {
-            for action in self.machine.handle(self.now(), input) {
-                if let Some(left) = &mut self.killed_in {
-                    if *left == 0 {
-                        self.killed_in = None;
-                        return self.kill_supervisor();
-                    }
-                    *left -= 1;
-                }
-                self.all.push(action.clone());
-                inputs.extend(self.perform(action));
-            }
-        }
-    }
-
-    fn perform(&mut self, action: Action) -> Option<Input> {
-        match action {
-            Action::Look => return Some(Input::Found(self.facts())),
-            Action::Count { trial, boots } => return Some(Input::Written(self.write(Boots { trial, boots, given_up: None }))),
-            Action::GiveUp { trial, boots, reason } => {
-                let written = self.write(Boots { trial: trial.clone(), boots, given_up: Some(reason) });
-                if written {
-                    self.given_up.insert(trial);
-                }
-                return Some(Input::Written(written));
-            }
-            Action::Remember(named) if !self.writes_fail => self.disk.remembered = Reading::Said(named),
-            Action::Remember(_) | Action::Say(_) => {}
-            Action::Start(build) => return Some(Input::Started(self.start(build))),
-            Action::Terminate => self.dying = self.dying || !self.deaf,
-            Action::Kill => self.dying = true,
-            Action::Announce(announcement) => self.said.push(announcement),
-            Action::End(code) => self.ended = Some(code),
-        }
-        None
-    }
-
-    fn write(&mut self, boots: Boots) -> bool {
-        if !self.writes_fail {
-            self.disk.boots = Reading::Said(boots);
-        }
-        !self.writes_fail
-    }
-
-    fn start(&mut self, build: Build) -> Result<(), String> {
-        assert!(self.child.is_none(), "two agents at once");
-        match &build {
-            Build::Trial { trial, boots } => {
-                let counted = Boots { trial: trial.name.clone(), boots: *boots, given_up: None };
-                assert_eq!(self.disk.boots, Reading::Said(counted), "a boot is counted, durably, before it happens");
-                assert_ne!(self.disk.confirmed, Reading::Said(trial.build.clone()), "a confirmed build is not on trial");
-                assert_ne!(self.disk.confirmed, Reading::Unreadable, "what is torn leads to the last confirmed build");
-                assert!(!self.given_up.contains(&trial.name), "what was given up is not started again");
-                let starts = self.starts.entry(trial.name.clone()).or_default();
-                *starts += 1;
-                assert!(*starts <= trial.most_boots, "a trial is started {MOST_BOOTS} times at most");
-            }
-            Build::Confirmed(named) => {
-                let (confirmed, remembered) = (&self.disk.confirmed, &self.disk.remembered);
-                let known = [confirmed, remembered].into_iter().any(|known| *known == Reading::Said(named.clone()));
-                assert!(known, "only what was confirmed is started as confirmed");
-                if let Reading::Said(confirmed) = confirmed {
-                    assert!(confirmed == named || self.damaged.contains(&confirmed.sha256), "the last one, not an older one");
-                }
-            }
-            Build::Own => {
-                for known in [&self.disk.confirmed, &self.disk.remembered] {
-                    if let Reading::Said(named) = known {
-                        assert!(self.damaged.contains(&named.sha256), "a confirmed build that runs is left for none other");
-                    }
-                }
-            }
-        }
-        if build.named().is_some_and(|named| self.damaged.contains(&named.sha256)) {
-            return Err("damaged".to_owned());
-        }
-        self.child = Some(build);
-        self.dying = false;
-        Ok(())
-    }
-
-    fn end_child(&mut self, code: u8, asked: bool) {
-        if self.child.take().is_some() {
-            self.dying = false;
-            self.feed(Input::Ended(End { code, asked, said: "it ended".to_owned() }));
-        }
-    }
-
-    /// Lets time pass in steps that no deadline falls between.
-    fn pass(&mut self, ms: u64) {
-        let until = self.now_ms + ms;
-        let mut steps = 0;
-        while self.ended.is_none() {
-            steps += 1;
-            assert!(steps < 20_000, "it goes round in circles");
-            let wait = self.machine.wait_ms(self.now()).unwrap_or(u64::MAX);
-            if self.now_ms.saturating_add(wait) > until {
-                break;
-            }
-            self.now_ms += wait;
-            self.feed(Input::Wake);
-            if self.dying {
-                self.end_child(137, false);
-            }
-        }
-        self.now_ms = self.now_ms.max(until);
-    }
-
-    /// kill −9, or the power fails: the child goes too.
-    fn kill_supervisor(&mut self) {
-        self.child = None;
-        self.dying = false;
-        self.machine = Supervision::new(TERMS);
-        self.feed(Input::Begin);
-    }
-
-    /// What runs, after as long as it takes to start something.
-    fn runs(&mut self) -> Build {
-        if self.child.is_none() {
-            self.pass(TERMS.backoff_longest_ms);
-        }
-        assert!(self.child.is_some(), "there is always a build to run");
-        self.machine.runs().cloned().expect("the machine knows what runs")
-    }
-
-    fn confirmed(&self) -> Option<Named> {
-        match &self.disk.confirmed {
-            Reading::Said(named) => Some(named.clone()),
-            _ => None,
-        }
-    }
-
-    /// A confirmed agent puts a new build into the other slot and asks to be replaced.
-    fn upgrade(&mut self) -> Trial {
-        let slot = self.confirmed().map_or(Slot::A, |confirmed| confirmed.slot.other());
-        let build = self.build(slot);
-        let trial = Trial { name: format!("trial {}", self.builds), build, most_boots: MOST_BOOTS, left_ms: TRIAL_MS };
-        self.disk.trial = Reading::Said(trial.clone());
-        self.trial_since_ms = self.now_ms;
-        self.end_child(85, true);
-        trial
-    }
-}
+use self::world::{MOST_BOOTS, TERMS, TRIAL_MS, World};
 
 #[test]
 fn a_build_on_trial_that_is_confirmed_stays() {
@@ -455,6 +225,7 @@ enum Op {
     Mend,
     WritesFail(bool),
     Damage,
+    Fail(u32),
     Deaf(bool),
 }
 
@@ -473,6 +244,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Mend),
         any::<bool>().prop_map(Op::WritesFail),
         Just(Op::Damage),
+        (1u32..9).prop_map(Op::Fail),
         any::<bool>().prop_map(Op::Deaf),
     ]
 }
@@ -515,6 +287,7 @@ fn play(world: &mut World, op: Op) {
         }
         Op::WritesFail(fail) => world.writes_fail = fail,
         Op::Damage => world.damaged.extend(world.disk.confirmed_sha256()),
+        Op::Fail(starts) => world.failing = starts,
         Op::Deaf(deaf) => world.deaf = deaf,
         _ => {}
     }
@@ -547,6 +320,7 @@ proptest! {
         world.killed_in = None;
         world.writes_fail = false;
         world.damaged.clear();
+        world.failing = 0;
         // A trial under way ends, one way or the other, within its own time, its boots and one kill each.
         world.pass(TRIAL_MS + u64::from(MOST_BOOTS) * (TERMS.ready_within_ms + TERMS.stop_within_ms));
         let runs = world.runs();

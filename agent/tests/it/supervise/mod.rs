@@ -2,20 +2,22 @@
 //!
 //! Both are this very program, started again: a slot holds a script that starts it as an agent of one kind.
 
+mod check;
+mod faults;
+mod machine;
+mod program;
+mod strays;
+
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use groundswell_agent::install::files::OnDisk;
-use groundswell_agent::install::forks;
 use groundswell_agent::supervise::marks::{Marks, TrialMark};
-use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, STOPPING, heard};
+use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, SOCKET, STOPPING, heard};
 use groundswell_agent::supervise::own::Parent;
 use groundswell_agent::supervise::settings::Settings;
 use groundswell_agent::supervise::{RESTART, keeper};
@@ -24,24 +26,17 @@ use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::{Boots, Named, Reading};
 use groundswell_core::time::Time;
 use proptest::prelude::*;
-use rustix::process::{Pid, Signal, kill_process};
-use sha2::Digest as _;
+use rustix::process::{Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-const CONFIG: &str = "GROUNDSWELL_TEST_SUPERVISE";
-const OWN: &str = "GROUNDSWELL_TEST_OWN";
-const SERVICE: &str = "GROUNDSWELL_TEST_SERVICE";
-const KIND: &str = "GROUNDSWELL_TEST_AGENT";
-const DATA: &str = "GROUNDSWELL_TEST_DATA";
-const PRODUCT: &str = "swell";
-/// Longest that anything takes here, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use self::machine::{CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note};
 
 /// Not a test: the process of a supervisor, when it is started as one.
 #[test]
 fn supervisor_process() {
     let (Some(config), Some(own)) = (std::env::var_os(CONFIG), std::env::var_os(OWN)) else { return };
     let settings = Settings::load(Path::new(&config)).unwrap();
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_target(false).init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let service = std::env::var(SERVICE).ok().map(|name| Notifier::connect(&name).unwrap());
     let code = runtime.block_on(keeper::run(&settings, Path::new(&own), service));
@@ -59,6 +54,15 @@ fn supervisor_process() {
 fn agent_process() {
     let (Ok(kind), Some(data)) = (std::env::var(KIND), std::env::var_os(DATA)) else { return };
     let data = PathBuf::from(data);
+    if kind == "voice" {
+        loop {
+            // Whoever listened may have ended.
+            if let Ok(notifier) = Notifier::connect(&std::env::var(SOCKET).unwrap()) {
+                notifier.tell(&format!("{READY}\n{ALIVE}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
     let parent = Parent::from_environment(|name| std::env::var(name).ok()).unwrap();
     let slot = parent.supervisor.expect("it has a supervisor").slot.map_or("own", Slot::name);
     let (notifier, _) = parent.notify.expect("it has somebody to tell");
@@ -70,6 +74,14 @@ fn agent_process() {
             std::process::exit(101);
         }
         "hangs" => std::thread::sleep(Duration::from_secs(3_600)),
+        "litters" => {
+            strays::litter(&data);
+            std::process::exit(101);
+        }
+        "ventriloquist" => {
+            strays::speak_through_another(&data);
+            std::thread::sleep(Duration::from_secs(3_600));
+        }
         _ => {}
     }
     notifier.tell(READY);
@@ -77,7 +89,7 @@ fn agent_process() {
         std::thread::sleep(Duration::from_secs(3_600));
     }
     if kind == "confirms" {
-        let marks = Marks::open(Arc::new(OnDisk), &data, Some(PRODUCT)).unwrap();
+        let marks = Marks::new(Arc::new(OnDisk), &data, Some(PRODUCT));
         if let Reading::Said(trial) = marks.trial() {
             confirm(&data, &Named { slot: trial.slot, sha256: trial.sha256, size_bytes: trial.size_bytes });
         }
@@ -102,194 +114,6 @@ fn agent_process() {
     });
     note(&data, "end");
     std::process::exit(code);
-}
-
-fn note(data: &Path, line: &str) {
-    let mut file = fs::File::options().create(true).append(true).open(data.join("noted")).unwrap();
-    file.write_all(format!("{line}\n").as_bytes()).unwrap();
-}
-
-fn confirm(data: &Path, named: &Named) {
-    let Named { slot, sha256, size_bytes } = named;
-    let text = format!(
-        "{{\"spec\":1,\"slot\":\"{}\",\"sha256\":\"{sha256}\",\"sizeBytes\":{size_bytes},\"version\":\"more\"}}",
-        slot.name()
-    );
-    let folder = data.join("products").join(PRODUCT);
-    fs::write(folder.join("confirmed.new"), text).unwrap();
-    fs::rename(folder.join("confirmed.new"), folder.join("confirmed.json")).unwrap();
-}
-
-/// A machine with a supervisor.
-struct Machine {
-    folder: tempfile::TempDir,
-    supervisor: Option<Child>,
-    trials: u32,
-    /// What a service manager hears.
-    service: UnixDatagram,
-}
-
-impl Machine {
-    /// `times` are further lines of the table `supervise`.
-    fn new(times: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = format!(
-            "data-dir = \"data\"\na-key-of-years-to-come = 1\n[product.{PRODUCT}.activator]\ntype = \"agent\"\n\
-             [supervise]\nbackoff = \"50ms\"\nstop-timeout = \"20s\"\n{times}"
-        );
-        fs::write(folder.path().join("agent.toml"), config).unwrap();
-        let service = UnixDatagram::bind(folder.path().join("service")).unwrap();
-        let machine = Self { folder, supervisor: None, trials: 0, service };
-        fs::create_dir_all(machine.data()).unwrap();
-        machine.service.set_read_timeout(Some(PATIENCE)).unwrap();
-        machine.script(&machine.folder.path().join("own"), "fine");
-        machine
-    }
-
-    /// The same, with a confirmed build in slot a that runs.
-    fn confirmed(times: &str) -> Self {
-        let mut machine = Self::new(times);
-        let named = machine.fill(Slot::A, "fine");
-        confirm(&machine.data(), &named);
-        machine.start();
-        machine.sees("the confirmed build is up", |noted| noted.ends_with("up\n"));
-        machine
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    fn marks(&self) -> Marks {
-        Marks::open(Arc::new(OnDisk), &self.data(), Some(PRODUCT)).unwrap()
-    }
-
-    fn script(&self, path: &Path, kind: &str) {
-        let program = std::env::current_exe().unwrap();
-        let text = format!(
-            "#!/bin/sh\nexport {KIND}={kind} {DATA}={}\nexec {} --exact supervise::agent_process --nocapture\n",
-            self.data().display(),
-            program.display()
-        );
-        fs::write(path, text).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    /// Puts a build into a slot.
-    fn fill(&self, slot: Slot, kind: &str) -> Named {
-        let folder = self.data().join("products").join(PRODUCT).join("slots").join(slot.name());
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join(PRODUCT);
-        self.script(&path, kind);
-        let bytes = fs::read(&path).unwrap();
-        Named { slot, sha256: Digest(sha2::Sha256::digest(&bytes).into()), size_bytes: bytes.len() as u64 }
-    }
-
-    fn start(&mut self) {
-        let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "supervise::supervisor_process", "--nocapture"]);
-        command.env(CONFIG, self.folder.path().join("agent.toml")).env(OWN, self.folder.path().join("own"));
-        command.env(SERVICE, self.folder.path().join("service"));
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.supervisor = Some(forks::starting(|| command.spawn()).unwrap());
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = self.supervisor.as_ref().map(Child::id).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        kill_process(pid.expect("it runs"), signal).unwrap();
-    }
-
-    /// The newest agent's process.
-    fn agent(&self) -> Pid {
-        let noted = self.noted();
-        let last = noted.lines().rfind(|line| line.starts_with("start ")).unwrap();
-        Pid::from_raw(last.rsplit(' ').next().unwrap().parse().unwrap()).unwrap()
-    }
-
-    fn ends(&mut self) -> ExitStatus {
-        let mut supervisor = self.supervisor.take().unwrap();
-        let began = Instant::now();
-        loop {
-            if let Some(status) = supervisor.try_wait().unwrap() {
-                return status;
-            }
-            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.told());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// The running agent fills slot b with a build, and asks for its trial.
-    fn tries(&mut self, kind: &str, confirm_within_seconds: u64) {
-        let Named { slot, sha256, size_bytes } = self.fill(Slot::B, kind);
-        self.trials += 1;
-        let mark = TrialMark {
-            trial: format!("1.{}", self.trials),
-            slot,
-            sha256,
-            size_bytes,
-            most_boots: 3,
-            confirm_within_seconds,
-            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
-            since_ms: groundswell_agent::clock::now().boot.0,
-        };
-        self.marks().write_trial(&mark).unwrap();
-        self.signal(Signal::USR2);
-    }
-
-    fn boots(&self) -> Boots {
-        match self.marks().boots() {
-            Reading::Said(boots) => boots,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn noted(&self) -> String {
-        fs::read_to_string(self.data().join("noted")).unwrap_or_default()
-    }
-
-    fn starts(&self, what: &str) -> usize {
-        self.noted().lines().filter(|line| line.starts_with(&format!("start {what} "))).count()
-    }
-
-    fn told(&self) -> String {
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        format!("noted:\n{}log:\n{log}", self.noted())
-    }
-
-    fn sees(&self, what: &str, done: impl Fn(&str) -> bool) {
-        let began = Instant::now();
-        while !done(&self.noted()) {
-            assert!(began.elapsed() < PATIENCE, "not seen: {what}\n{}", self.told());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until the confirmed build is back and up, after the trial was given up.
-    fn is_back(&self) {
-        self.sees("the confirmed build is back", |noted| {
-            let last = noted.lines().rfind(|line| line.starts_with("start "));
-            last.is_some_and(|line| line.starts_with("start a fine")) && noted.ends_with("up\n") && noted.contains("start b")
-        });
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        if let Some(mut supervisor) = self.supervisor.take() {
-            // The agent is asked to end by the kernel.
-            let _ = supervisor.kill();
-            let _ = supervisor.wait();
-        }
-        for line in self.noted().lines().filter(|line| line.starts_with("start ")) {
-            let pid = line.rsplit(' ').next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-            let named = |pid: Pid| fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-            let is_ours = |pid: Pid| String::from_utf8_lossy(&named(pid)).contains("supervise::agent_process");
-            if let Some(pid) = pid.filter(|pid| is_ours(*pid)) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-    }
 }
 
 #[test]
@@ -478,6 +302,7 @@ fn torn_and_unknown_files_lead_to_the_confirmed_build() {
         let named = machine.fill(Slot::A, "fine");
         confirm(&machine.data(), &named);
         let folder = machine.marks().folder().to_owned();
+        fs::create_dir_all(&folder).unwrap();
         for file in ["trial.json", "boots.json", "remembered.json"] {
             fs::write(folder.join(file), text).unwrap();
         }
@@ -511,7 +336,8 @@ proptest! {
     #[test]
     fn whatever_a_file_holds_it_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let folder = tempfile::tempdir().unwrap();
-        let marks = Marks::open(Arc::new(OnDisk), folder.path(), Some(PRODUCT)).unwrap();
+        let marks = Marks::new(Arc::new(OnDisk), folder.path(), Some(PRODUCT));
+        fs::create_dir(marks.folder()).unwrap();
         fs::write(marks.folder().join("trial.json"), &bytes).unwrap();
         fs::write(marks.folder().join("boots.json"), &bytes).unwrap();
         let facts = marks.facts("", Time(0));
@@ -524,7 +350,7 @@ proptest! {
         sha256 in any::<[u8; 32]>(), size_bytes in any::<u64>(), seconds in 0u64..1_000_000, since in 0u64..1_000_000_000,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let marks = Marks::open(Arc::new(OnDisk), folder.path(), None).unwrap();
+        let marks = Marks::new(Arc::new(OnDisk), folder.path(), None);
         let boots = Boots { trial: trial.clone(), boots, given_up: why };
         marks.write_boots(&boots).unwrap();
         prop_assert_eq!(marks.boots(), Reading::Said(boots));

@@ -1,0 +1,194 @@
+//! `swell supervise --check`: which build would be started now, why, and what is wrong. Nothing is written, locked or started.
+//!
+//! The decision is the supervisor's own: the same machine is asked, and told that all it wants written is written.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use groundswell_core::install::supervision::{Action, Build, Facts, Input, Named, NotStarted, Reading, Supervision, Trial};
+use groundswell_core::time::Time;
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+
+use super::ground::SOCKET_NAME;
+use super::keeper::program;
+use super::marks::Marks;
+use super::settings::Settings;
+use crate::clock;
+use crate::config::{Config, ConfigError};
+use crate::install::activate::leftover;
+use crate::install::device::this_boot;
+use crate::install::files::{Files as _, Kind, OnDisk};
+
+/// More decisions than any state of the files leads to.
+const MOST_DECISIONS: usize = 100;
+
+/// What a supervisor would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What it would start.
+    pub build: Build,
+    /// Why that one.
+    pub why: String,
+    /// What the files say, one line each.
+    pub says: Vec<String>,
+    /// What is wrong, one line each.
+    pub wrong: Vec<String>,
+}
+
+/// Looks.
+#[must_use]
+pub fn check(settings: &Settings) -> Check {
+    let marks = Marks::new(Arc::new(OnDisk), &settings.data, settings.product.as_deref());
+    let facts = marks.facts(&this_boot().0, clock::now().boot);
+    let mut wrong = Vec::new();
+    let build = decide(settings, &facts, &mut wrong);
+    let why = why(&build, &facts);
+    let mut says = says(settings, &facts);
+    says.push(match leftover::known(marks.folder()) {
+        Some(process) => format!("an agent runs as process {}", process.as_raw_nonzero()),
+        None => "no agent of a supervisor runs".to_owned(),
+    });
+    wrong.extend(ground(settings, marks.folder()));
+    match Config::load(&settings.config) {
+        Ok(_) => {}
+        Err(error @ ConfigError::UnknownKey { .. }) => says.push(format!("{error} (this build passes over it)")),
+        Err(error) => wrong.push(chain(&error)),
+    }
+    Check { build, why, says, wrong }
+}
+
+/// Asks the supervisor's machine until it wants something started that can be.
+fn decide(settings: &Settings, facts: &Facts, wrong: &mut Vec<String>) -> Build {
+    let mut machine = Supervision::new(settings.terms());
+    let mut now = clock::now();
+    let mut inputs = VecDeque::from([Input::Begin]);
+    for _ in 0..MOST_DECISIONS {
+        let Some(input) = inputs.pop_front() else {
+            let wait_ms = machine.wait_ms(now).unwrap_or_default();
+            now.awake_ms = now.awake_ms.saturating_add(wait_ms);
+            now.boot = Time(now.boot.0.saturating_add(wait_ms));
+            inputs.push_back(Input::Wake);
+            continue;
+        };
+        for action in machine.handle(now, input) {
+            match action {
+                Action::Look => inputs.push_back(Input::Found(facts.clone())),
+                Action::Count { .. } | Action::GiveUp { .. } => inputs.push_back(Input::Written(true)),
+                Action::Say(notice) if notice.is_grave() => wrong.push(notice.to_string()),
+                Action::Start(build) => match build.named().map(|named| program(settings, named)) {
+                    None | Some(Ok(_)) => return build,
+                    // What may pass is told as what it is now.
+                    Some(Err(NotStarted::Damaged(why) | NotStarted::Failed(why))) => {
+                        inputs.push_back(Input::Started(Err(NotStarted::Damaged(why))));
+                    }
+                },
+                _ => {}
+            }
+        }
+    }
+    Build::Own
+}
+
+fn why(build: &Build, facts: &Facts) -> String {
+    match build {
+        Build::Trial { trial, .. } => {
+            format!("trial.json asks for it, and it has {} to be confirmed", left(trial.left_ms))
+        }
+        Build::Confirmed(named) if facts.confirmed == Reading::Said(named.clone()) => "confirmed.json names it".to_owned(),
+        Build::Confirmed(_) => "remembered.json names it, and what confirmed.json names cannot be had".to_owned(),
+        Build::Own if facts.choices().is_empty() => "no confirmed build is known".to_owned(),
+        Build::Own => "no confirmed build can be run".to_owned(),
+    }
+}
+
+fn says(settings: &Settings, facts: &Facts) -> Vec<String> {
+    let line = |name: &str, said: String| format!("{name}: {said}");
+    let trial = |trial: &Trial| {
+        let (build, left) = (named(&trial.build), left(trial.left_ms));
+        format!("trial {} of {build}, {} starts at most, {left} left", trial.name, trial.most_boots)
+    };
+    let product = match &settings.product {
+        Some(product) => format!("the product {product} is the agent itself"),
+        None => "no product is the agent itself".to_owned(),
+    };
+    vec![
+        product,
+        line("confirmed.json", said(&facts.confirmed, named)),
+        line("remembered.json", said(&facts.remembered, named)),
+        line("trial.json", said(&facts.trial, trial)),
+        line(
+            "boots.json",
+            said(&facts.boots, |boots| match &boots.given_up {
+                Some(why) => format!("trial {} was given up after {} starts: {why}", boots.trial, boots.boots),
+                None => format!("trial {} was started {} times", boots.trial, boots.boots),
+            }),
+        ),
+    ]
+}
+
+fn said<T>(reading: &Reading<T>, tell: impl FnOnce(&T) -> String) -> String {
+    match reading {
+        Reading::Absent => "is not there".to_owned(),
+        Reading::Unreadable => "cannot be read".to_owned(),
+        Reading::Said(said) => tell(said),
+    }
+}
+
+fn named(named: &Named) -> String {
+    format!("slot {}, {} bytes, {}", named.slot.name(), named.size_bytes, named.sha256)
+}
+
+fn left(left_ms: u64) -> String {
+    format!("{} s", Duration::from_millis(left_ms).as_secs())
+}
+
+/// What a supervisor would have to do without.
+fn ground(settings: &Settings, folder: &Path) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut say = |path: &Path, what: &dyn Display| wrong.push(format!("{}: {what}", path.display()));
+    // What is not there yet is made.
+    let there = |place: &&Path| !matches!(OnDisk.kind(place), Ok(None));
+    let place = folder.ancestors().find(there).unwrap_or(&settings.data);
+    match statvfs(place) {
+        Err(error) => say(place, &io::Error::from(error)),
+        Ok(stat) if stat.f_flag.contains(StatVfsMountFlags::RDONLY) => say(place, &"is on a file system that is read-only"),
+        Ok(stat) if stat.f_bavail == 0 => say(place, &"is on a file system that is full"),
+        // Some file systems count none.
+        Ok(stat) if stat.f_files > 0 && stat.f_favail == 0 => say(place, &"is on a file system that takes no more files"),
+        Ok(_) => {
+            if let Err(error) = access(place, Access::WRITE_OK | Access::EXEC_OK) {
+                say(place, &io::Error::from(error));
+            }
+        }
+    }
+    let expected: [(&Path, Kind, &str); 3] = [
+        (folder, Kind::Folder, "is not a folder"),
+        (&folder.join("lock"), Kind::File, "is not a regular file"),
+        (&folder.join(SOCKET_NAME), Kind::Other, "is not a socket"),
+    ];
+    for (path, kind, otherwise) in expected {
+        match OnDisk.kind(path) {
+            Ok(found) if found.is_none_or(|found| found == kind) => {}
+            Ok(_) => say(path, &otherwise),
+            // Told of the folder above it.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => say(path, &error),
+        }
+    }
+    wrong
+}
+
+/// An error with all that it comes from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        told = format!("{told}: {error}");
+        source = error.source();
+    }
+    told
+}

@@ -1,0 +1,102 @@
+//! What a build leaves running when it ends, and who may speak for it.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, test_kill_process};
+
+use super::machine::{KIND, Machine, PATIENCE, note};
+
+/// Of what is private between a supervisor and its agent nothing reaches what an agent starts on purpose.
+const PRIVATE: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "GROUNDSWELL_SUPERVISOR", "GROUNDSWELL_SUPERVISOR_SLOT"];
+
+/// A build that leaves processes behind: in its group, out of it, and a service that it started on purpose.
+#[expect(clippy::zombie_processes, reason = "it ends before they do")]
+pub(super) fn litter(data: &Path) {
+    let sleeper = || {
+        let mut command = Command::new("sleep");
+        command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let in_its_group = sleeper().spawn().unwrap();
+    let in_one_of_its_own = sleeper().process_group(0).spawn().unwrap();
+    let mut service = sleeper();
+    for name in PRIVATE {
+        service.env_remove(name);
+    }
+    let service = service.process_group(0).spawn().unwrap();
+    note(data, &format!("stray {}", in_its_group.id()));
+    note(data, &format!("stray {}", in_one_of_its_own.id()));
+    note(data, &format!("daemon {}", service.id()));
+}
+
+/// A process beside the build gives signs of life in its place.
+#[expect(clippy::zombie_processes, reason = "it hangs")]
+pub(super) fn speak_through_another(data: &Path) {
+    let mut voice = Command::new(std::env::current_exe().unwrap());
+    voice.args(["--exact", "supervise::agent_process", "--nocapture"]).env(KIND, "voice");
+    let voice = voice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    note(data, &format!("stray {}", voice.id()));
+}
+
+fn noted(machine: &Machine, what: &str) -> Vec<Pid> {
+    let noted = machine.noted();
+    let lines = noted.lines().filter_map(|line| line.strip_prefix(what)?.trim().parse().ok());
+    lines.filter_map(Pid::from_raw).collect()
+}
+
+/// Whether a process still does anything.
+fn runs(process: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(process).is_ok() && !stat.contains(") Z ")
+}
+
+#[test]
+fn what_a_build_leaves_running_is_ended_before_the_next_one_starts() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("litters", 600);
+    machine.is_back();
+    let (strays, services) = (noted(&machine, "stray "), noted(&machine, "daemon "));
+    assert_eq!((strays.len(), services.len()), (6, 3), "{}", machine.told());
+    assert!(strays.iter().all(|stray| !runs(*stray)), "{}", machine.told());
+    assert!(services.iter().all(|service| runs(*service)), "what was started on purpose goes on: {}", machine.told());
+    // The second boot of the trial came after the strays of the first one: its group was empty by then.
+    let log = machine.told();
+    assert!(log.contains("a process that an agent left behind is killed"), "{log}");
+}
+
+#[test]
+fn what_an_agent_of_a_killed_supervisor_leaves_running_is_ended_by_the_next_one() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("ventriloquist", 600);
+    machine.sees("the other process runs", |noted| noted.contains("stray "));
+    let stray = noted(&machine, "stray ")[0];
+    machine.signal(Signal::KILL);
+    machine.ends();
+    // It is told to end by the kernel; what it started is not.
+    let agent = machine.agent();
+    until(&machine, || !runs(agent));
+    assert!(runs(stray));
+    machine.start();
+    until(&machine, || !runs(stray));
+}
+
+fn until(machine: &Machine, done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{}", machine.told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn no_other_process_gives_signs_of_life_in_the_place_of_a_build_that_hangs() {
+    let mut machine = Machine::confirmed("ready-within = \"2s\"\nsilence = \"2s\"\n");
+    machine.tries("ventriloquist", 600);
+    machine.is_back();
+    let boots = machine.boots();
+    assert!(boots.given_up.is_some_and(|why| why.contains("not up within 2 s")), "{}", machine.told());
+    assert_eq!(machine.starts("b ventriloquist"), 1);
+}
