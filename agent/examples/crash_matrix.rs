@@ -5,6 +5,9 @@
 
 #[path = "../tests/it/crash_matrix/mod.rs"]
 mod crash_matrix;
+#[path = "../tests/it/fleet.rs"]
+#[expect(dead_code, reason = "the tests of agents use the rest")]
+mod fleet;
 #[path = "../tests/it/workshop.rs"]
 #[expect(dead_code, reason = "the tests of the device use the rest")]
 mod workshop;
@@ -33,9 +36,11 @@ fn main() -> ExitCode {
         println!("  if an upgrade forgot to sync its {what}: {} of {} cells would fail", report.failures.len(), report.cells);
         !report.failures.is_empty()
     });
+    println!("the same for the small files of a supervisor and of a helper:");
+    let small = [told(crash_matrix::supervisor::matrix(Syncs::Honest)), told(crash_matrix::helper::matrix(Syncs::Honest))];
     println!("kill -9 of a real process at every call, on {}:", std::env::temp_dir().display());
     let kill = told(runtime.block_on(kill::matrix(1, || Command::new(std::env::current_exe().unwrap()))));
-    let (cells, failed) = (power.0 + kill.0, power.1 + kill.1);
+    let (cells, failed) = small.into_iter().chain([power, kill]).fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
     println!("crash matrix: {cells} cells, {failed} failed");
     if failed == 0 && finds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -10,22 +10,44 @@ use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{self, Ending};
 use groundswell_core::install::{Boot, Contents, Found, Manner, Operation, Slot};
 use groundswell_core::node::effect::Install;
+#[cfg(test)]
+use groundswell_core::node::effect::Step;
 use groundswell_core::text::Reason;
 
 use super::fate::Fate;
 use crate::workshop::{Workshop, claim, product};
 
-/// The orders of a node's life, in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Stage,
-    Activate,
-    Confirm,
-    Revert,
+/// An enum, and all of it: what is added is in both.
+macro_rules! orders {
+    ($(#[$about:meta])* $name:ident: $($order:ident),+) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name { $($order),+ }
+
+        impl $name {
+            pub(crate) const ALL: [Self; [$(stringify!($order)),+].len()] = [$(Self::$order),+];
+        }
+    };
+}
+
+orders! {
+    /// The orders of a node's life, in its order.
+    Order: Stage, Activate, Confirm, Revert
 }
 
 impl Order {
-    pub(crate) const ALL: [Self; 4] = [Self::Stage, Self::Activate, Self::Confirm, Self::Revert];
+    /// The order that a step of the core is; none where a step touches no file of an install. A new step does not compile
+    /// before it stands here.
+    #[cfg(test)]
+    pub(crate) fn of(step: &Step) -> Option<Self> {
+        match step {
+            Step::Stage { .. } => Some(Self::Stage),
+            Step::Activate { .. } => Some(Self::Activate),
+            Step::Confirm { .. } => Some(Self::Confirm),
+            Step::Revert { .. } => Some(Self::Revert),
+            Step::Fetch { .. } | Step::CancelFetch { .. } => None,
+        }
+    }
 
     /// What was done before it.
     pub(crate) fn earlier(self) -> &'static [Self] {

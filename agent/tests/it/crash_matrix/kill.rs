@@ -134,7 +134,7 @@ fn new(workshop: &Workshop) -> Install {
     workshop.release(2, "echo two")
 }
 
-fn step(order: Order, install: &Install) -> Step {
+pub(crate) fn step(order: Order, install: &Install) -> Step {
     match order {
         Order::Stage => Step::Stage { install: install.clone() },
         Order::Activate => Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 },

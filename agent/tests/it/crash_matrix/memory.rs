@@ -243,6 +243,11 @@ impl Memory {
         Self { tree: Arc::new(Mutex::new(tree)), fate, syncs }
     }
 
+    /// Whether the power has failed.
+    pub(crate) fn is_off(&self) -> bool {
+        self.fate.has_ended()
+    }
+
     /// What is on it now.
     pub(crate) fn tree(&self) -> Tree {
         self.lock().clone()

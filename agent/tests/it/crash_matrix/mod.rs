@@ -1,13 +1,15 @@
 //! The crash matrix: what an install leaves behind when the power fails or the agent is killed, at every place (S6).
 //!
 //! [`power`] drives the real plans and the real file operations over a disk in memory that loses what was not synced.
-//! [`kill`] ends real processes on a real disk. `examples/crash_matrix.rs` is the same as a program.
+//! [`kill`] ends real processes on a real disk. [`supervisor`] and [`helper`] are the small files of those two. `examples/crash_matrix.rs` is the same as a program.
 
 mod device;
 mod fate;
+pub(crate) mod helper;
 pub(crate) mod kill;
 pub(crate) mod memory;
 pub(crate) mod power;
+pub(crate) mod supervisor;
 
 /// What came of a matrix.
 #[derive(Debug, Default)]
@@ -22,8 +24,11 @@ pub(crate) struct Report {
 
 #[cfg(test)]
 mod tests {
+    use super::device::Order;
+    use super::kill::step;
     use super::memory::Syncs;
     use super::power::{Depth, matrix, matrix_of};
+    use super::{helper, supervisor};
 
     #[test]
     fn s6_a_power_loss_or_kill_at_every_call_of_every_step_ends_on_a_version_that_runs() {
@@ -39,6 +44,38 @@ mod tests {
         let report = matrix_of(&[(false, true)], Depth::Twice, Syncs::Honest);
         assert!(report.cells > 5_000, "{report:#?}");
         assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
+    }
+
+    #[test]
+    fn s6_a_power_loss_at_every_call_of_a_supervisor_and_its_agent_ends_on_the_right_build() {
+        let report = supervisor::matrix(Syncs::Honest);
+        assert!(report.cells > 300, "{report:#?}");
+        assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
+    }
+
+    #[test]
+    fn s5_a_power_loss_at_every_call_of_a_helpers_memory_forgets_nothing_that_it_has_said() {
+        let report = helper::matrix(Syncs::Honest);
+        assert!(report.cells > 300, "{report:#?}");
+        assert!(report.failures.is_empty(), "{} of {} cells: {:#?}", report.failures.len(), report.cells, report.failures);
+    }
+
+    #[test]
+    fn a_supervisor_or_helper_that_forgot_to_sync_its_files_or_its_folders_is_found_out() {
+        for syncs in [Syncs::NoFiles, Syncs::NoFolders] {
+            for report in [supervisor::matrix(syncs), helper::matrix(syncs)] {
+                assert!(!report.failures.is_empty(), "{syncs:?}: {:?}", report.lines);
+            }
+        }
+    }
+
+    #[test]
+    fn every_step_of_the_core_that_touches_an_install_is_an_order_of_the_matrix() {
+        let workshop = crate::workshop::Workshop::noting_starts();
+        let install = workshop.release(1, "echo one");
+        for order in Order::ALL {
+            assert_eq!(Order::of(&step(order, &install)), Some(order));
+        }
     }
 
     /// A matrix that finds nothing must be one that would.

@@ -267,7 +267,7 @@ impl Stage {
 
 impl Report {
     /// One cell, counted; what it made.
-    fn cell<T>(&mut self, name: &str, run: impl FnOnce() -> T) -> Option<T> {
+    pub(super) fn cell<T>(&mut self, name: &str, run: impl FnOnce() -> T) -> Option<T> {
         self.cells += 1;
         self.cell_again(name, run)
     }
