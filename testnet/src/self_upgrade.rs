@@ -14,7 +14,7 @@ use crate::fleet::api::StatusView;
 use crate::fleet::builds::{Build, OUTDATED};
 use crate::fleet::error::FleetError;
 use crate::fleet::operator::Signed;
-use crate::fleet::plan::RolloutPlan;
+use crate::fleet::plan::{PRODUCT, RolloutPlan};
 use crate::fleet::wait::until;
 
 /// Longest that one version may take, on a busy machine: a build that hangs takes 20 s of it, one that never joins 30 s.
@@ -138,6 +138,66 @@ pub async fn left_behind(fleet: &mut Fleet, number: u64, say: Say<'_>) -> Result
     ])
 }
 
+/// Plays what tells nothing about a build: neither it nor the one before it finds a peer, for all others are gone. Then there
+/// is no verdict. On a fleet that runs nothing yet, on a machine that gives a process a network of its own.
+///
+/// # Errors
+/// When something takes too long, or cannot be done.
+pub async fn inconclusive(fleet: &mut Fleet, say: Say<'_>) -> Result<Vec<Check>, FleetError> {
+    fleet.start().await?;
+    fleet.meets(PATIENCE).await?;
+    let good = everywhere(fleet, 1, Build::Good).await?;
+    let plan = RolloutPlan { upgrade_timeout_seconds: 15, ..RolloutPlan::waves(&[(10, 1), (100, 1)]) };
+    let signed = publish_by(fleet, "2.0.0", 2, Build::Lonely, &plan).await?;
+    let canary = until("a canary tries the build", PATIENCE, async || {
+        let sample = fleet.sample_answering().await;
+        let tries = |(_, status): &(&String, &StatusView)| status.node.products.iter().any(|it| it.phase == Phase::Activating);
+        Ok(sample.iter().find(tries).map(|(name, _)| name.clone()).ok_or_else(|| table(&sample)))
+    })
+    .await?;
+    let others: Vec<String> = fleet.agents().iter().map(|agent| agent.name().to_owned()).filter(|name| *name != canary).collect();
+    for other in &others {
+        fleet.agent_mut(other)?.crash().await?;
+    }
+    say(&format!("{canary} tries a build that finds no peer, and the others are gone"));
+    until("the canary is done with it", PATIENCE, async || {
+        let sample = fleet.sample_answering().await;
+        let rests = |it: &ProductView| it.version.as_deref() == Some(&good) && it.phase == Phase::Waiting;
+        let is_back = sample.get(&canary).is_some_and(|status| status.node.products.iter().any(rests));
+        Ok(if is_back { Ok(()) } else { Err(table(&sample)) })
+    })
+    .await?;
+    let denied = std::fs::read_to_string(fleet.agent(&canary)?.data().join("products").join(PRODUCT).join("denied.json"));
+    let is_denied = denied.is_ok_and(|text| text.contains("2.0.0"));
+    fleet.start().await?;
+    fleet.meets(PATIENCE).await?;
+    say("the others are back");
+    // After its restart it says nothing before it has heard from a peer.
+    let row = until("the canary has said so", PATIENCE, async || {
+        let of_canary = |rollout: RolloutView| {
+            let mut nodes = rollout.nodes.into_iter().filter(|_| rollout.id == signed.id);
+            nodes.find(|node| node.name == canary)
+        };
+        let rollouts = fleet.agent(others.first().unwrap_or(&canary))?.api().rollouts().await.unwrap_or_default();
+        let row = rollouts.into_iter().find_map(of_canary);
+        Ok(row.filter(|row| row.phase != Some(Phase::Activating)).ok_or_else(|| "it is still trying".to_owned()))
+    })
+    .await?;
+    let without_verdict = row.phase == Some(Phase::Waiting) && row.outcome.is_none() && row.error.is_none();
+    let differs = format!("{row:?}, denied {is_denied}");
+    let mut checks = vec![(
+        format!("{canary} runs {good} again, without a verdict on a build of which nothing is known"),
+        (!without_verdict || is_denied).then_some(differs),
+    )];
+    let mut halted = Vec::new();
+    for agent in fleet.agents() {
+        let rollouts = agent.api().rollouts().await?;
+        halted.extend(rollouts.into_iter().filter(|rollout| rollout.id == signed.id && rollout.halted.is_some()));
+    }
+    checks.push(("nobody halts for it".to_owned(), halted.first().map(|rollout| format!("{:?}", rollout.halted))));
+    Ok(checks)
+}
+
 fn error(node: &NodeRow) -> &str {
     node.error.as_deref().unwrap_or_default()
 }
@@ -153,11 +213,15 @@ fn reason(build: Build) -> &'static str {
 }
 
 async fn publish(fleet: &Fleet, version: &str, sequence: u64, build: Build) -> Result<Signed, FleetError> {
-    let operator = fleet.operator();
-    operator.build(version, sequence, build).await?;
     // An agent that is replaced ends, starts, and finds its peers again within the upgrade's time.
     let plan = RolloutPlan { upgrade_timeout_seconds: 30, ..RolloutPlan::waves(&[(10, 1), (50, 1), (100, 1)]) };
-    let signed = operator.rollout(version, &plan, "a build of the agent").await?;
+    publish_by(fleet, version, sequence, build, &plan).await
+}
+
+async fn publish_by(fleet: &Fleet, version: &str, sequence: u64, build: Build, plan: &RolloutPlan) -> Result<Signed, FleetError> {
+    let operator = fleet.operator();
+    operator.build(version, sequence, build).await?;
+    let signed = operator.rollout(version, plan, "a build of the agent").await?;
     let first = fleet.agents().first().map(|agent| agent.name().to_owned()).unwrap_or_default();
     fleet.publish(&first, version, &signed).await?;
     Ok(signed)
