@@ -10,6 +10,7 @@ use std::time::Instant;
 use groundswell_core::number::Ppm;
 use groundswell_testnet::sim::director::{self, Outcome};
 use groundswell_testnet::sim::draw::draw;
+use groundswell_testnet::sim::margin;
 use groundswell_testnet::sim::measure;
 use groundswell_testnet::sim::report::{self, Row};
 use groundswell_testnet::sim::script::Script;
@@ -65,6 +66,16 @@ pub(crate) enum SimCommand {
         /// Begin no further seed once one has failed.
         #[arg(long)]
         until_one_fails: bool,
+    },
+    /// Let as many of a slot's wardens lie as its pool tolerates, then one more, in pools of each size. Exit code 0 only when
+    /// no budget breaks within the margin, some breaks beyond it at each size, and liars are convicted.
+    BeyondMargin {
+        /// Pools of so many nodes, separated by commas.
+        #[arg(long, value_delimiter = ',', default_value = "3,7")]
+        nodes: Vec<u32>,
+        /// Worlds of each.
+        #[arg(long, default_value_t = 10)]
+        worlds: u64,
     },
     /// Break each rule of the core on purpose, one at a time, and tell after how many seeds the swarm notices. Exit code 0
     /// only when it notices all. Builds a copy of the core.
@@ -122,6 +133,7 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
         SimCommand::Swarm { seeds, jobs, until_one_fails } => {
             parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64), *until_one_fails))
         }
+        SimCommand::BeyondMargin { nodes, worlds } => Ok(beyond_margin(nodes, *worlds)),
         SimCommand::Mutants(args) => return mutants_command::run(args),
         SimCommand::Report { diff: Some(files), .. } => compare(files),
         SimCommand::Report { seeds, measure, write, .. } => report(seeds, measure, write.as_deref()),
@@ -220,6 +232,24 @@ fn many(first: u64, end: u64, jobs: u64, until_one_fails: bool) -> bool {
         begun.elapsed().as_secs()
     );
     failed == 0
+}
+
+fn beyond_margin(nodes: &[u32], worlds: u64) -> bool {
+    println!("{:>5} {:>8} {:>6} {:>10} {:>9}", "nodes", "may lie", "lie", "S1 broken", "convicted");
+    let (mut shown, mut convictions) = (true, 0);
+    for nodes in nodes {
+        let tolerated = margin::tolerated(*nodes);
+        for liars in [tolerated, tolerated + 1] {
+            let tried = margin::tried(*nodes, liars, 0..worlds);
+            let (broken, convicted) = (format!("{} of {worlds}", tried.broken), format!("{} of {worlds}", tried.convicted));
+            println!("{nodes:>5} {tolerated:>8} {liars:>6} {broken:>10} {convicted:>9}");
+            tried.failures.iter().for_each(|failure| println!("  {failure}"));
+            let beyond = liars > tolerated;
+            shown &= tried.failures.is_empty() && (tried.broken > 0) == beyond;
+            convictions += tried.convicted;
+        }
+    }
+    shown && convictions > 0
 }
 
 fn five_percent() -> Ppm {

@@ -12,6 +12,7 @@ use groundswell_core::text::Pool;
 use serde::{Deserialize, Serialize};
 
 use super::device::Behaviour;
+use super::liar::Lie;
 use super::span;
 
 /// One thing that happens. Machines are named by their number.
@@ -50,6 +51,14 @@ pub enum Act {
         #[serde(rename = "for", with = "span")]
         for_ms: u64,
     },
+    /// A virtual machine is paused by its host: of its clocks only the wall clock goes on.
+    Freeze {
+        /// Which.
+        machine: u32,
+        /// For how long.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
     /// Machines of different groups cannot reach each other; whoever is in none forms one more.
     Partition {
         /// The groups.
@@ -66,14 +75,49 @@ pub enum Act {
         /// At this one.
         to: u32,
     },
+    /// Nothing arrives from any of these at any of those, and nobody is told: a one-way partition.
+    OneWay {
+        /// From these.
+        from: Vec<u32>,
+        /// At those.
+        to: Vec<u32>,
+    },
     /// Everything arrives again.
     Undeafen,
+    /// Whatever a machine sends or is sent takes longer.
+    Slow {
+        /// Which.
+        machine: u32,
+        /// By so much.
+        #[serde(rename = "by", with = "span")]
+        by_ms: u64,
+        /// For how long.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
+    /// A way is clogged: what is sent on it arrives when it is free again, all at once.
+    Clog {
+        /// From this machine.
+        from: u32,
+        /// To this one.
+        to: u32,
+        /// For how long.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
     /// A wall clock is set off the world's, in seconds.
     Clock {
         /// Whose.
         machine: u32,
         /// How far.
         skew_seconds: i64,
+    },
+    /// From its next start on a machine's clocks run fast, or slow.
+    Drift {
+        /// Whose.
+        machine: u32,
+        /// So many parts per million beyond true time.
+        ppm: i64,
     },
     /// What runs breaks down for a reason of its own.
     Break {
@@ -131,6 +175,24 @@ pub enum Act {
     },
     /// An operator cuts the next roster from every certificate; the rollouts that are published from now on name it.
     CutRoster,
+    /// A pool's budget changes; the next roster is cut with it.
+    Rebudget {
+        /// Of which pool.
+        pool: Pool,
+        /// To this share.
+        budget_ppm: Ppm,
+    },
+    /// Two operators cut the next roster at once, each for a release of its own; a later roster settles it.
+    Rivals {
+        /// One publishes here.
+        at_machine: u32,
+        /// The other here, with this budget …
+        and_machine: u32,
+        /// … for this pool.
+        pool: Pool,
+        /// A share of its nodes.
+        budget_ppm: Ppm,
+    },
     /// A machine's disk is copied: one identity in two live places.
     Clone {
         /// Whose.
@@ -151,6 +213,21 @@ pub enum Act {
         /// It comes back after that.
         #[serde(rename = "for", with = "span")]
         for_ms: u64,
+    },
+    /// A member lies for a while.
+    Lie {
+        /// Which.
+        machine: u32,
+        /// How.
+        how: Lie,
+        /// For how long.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
+    },
+    /// A machine's disk is gone, and its key with it: it never comes back, and nobody is told.
+    Lose {
+        /// Whose.
+        machine: u32,
     },
     /// A machine more, that no roster lists.
     Join {
@@ -185,6 +262,12 @@ pub struct Terms {
     /// How long each wave soaks.
     #[serde(rename = "soak", with = "span")]
     pub soak_ms: u64,
+    /// How long health must hold before an upgrade is confirmed.
+    #[serde(rename = "confirm-after", with = "span")]
+    pub confirm_after_ms: u64,
+    /// How long after it was signed the rollout starts nothing any more.
+    #[serde(rename = "expires-after", with = "span")]
+    pub expires_after_ms: u64,
     /// How long an upgrade may take.
     #[serde(rename = "upgrade-timeout", with = "span")]
     pub upgrade_timeout_ms: u64,
@@ -207,6 +290,8 @@ impl Default for Terms {
             pools: Vec::new(),
             waves_ppm: vec![share(100_000), share(500_000), share(1_000_000)],
             soak_ms: 30_000,
+            confirm_after_ms: 5_000,
+            expires_after_ms: 30 * 86_400_000,
             upgrade_timeout_ms: 60_000,
             offline_after_ms: 300_000,
         }
@@ -224,6 +309,8 @@ impl Terms {
         let wave = |share: &Ppm| Wave { percent_ppm: Some(*share), soak_seconds, ..Wave::default() };
         rollout.waves = self.waves_ppm.iter().map(wave).collect();
         rollout.open_waves = u32::try_from(rollout.waves.len()).expect("few waves");
+        rollout.confirm_after_seconds = self.confirm_after_ms / 1_000;
+        rollout.expires_at = rollout.issued_at.plus_seconds(self.expires_after_ms / 1_000);
         rollout.upgrade_timeout_seconds = self.upgrade_timeout_ms / 1_000;
         rollout.offline_after_seconds = self.offline_after_ms / 1_000;
     }

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use groundswell_core::node_id::NodeId;
 use groundswell_core::text::Pool;
 
 use super::act::Act;
 use super::director::{Director, Snapshot, first};
+use super::machine::Machine;
+use super::world::World;
 
 impl Director {
     /// Does one thing.
@@ -23,6 +26,7 @@ impl Director {
                 }
             }
             Act::Suspend { machine, for_ms } if is_there(*machine) => self.world.suspend(*machine, *for_ms),
+            Act::Freeze { machine, for_ms } if is_there(*machine) => self.world.freeze(*machine, *for_ms),
             Act::Partition { groups } => {
                 let group =
                     |index| groups.iter().zip(1..).find(|(group, _)| group.contains(&index)).map_or(0, |(_, number)| number);
@@ -38,9 +42,20 @@ impl Director {
             }
             Act::Mend => world.partition(|_| 0),
             Act::Deafen { from, to } => world.deafen(*from, *to),
+            Act::OneWay { from, to } => {
+                for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (*from, *to))) {
+                    world.deafen(from, to);
+                }
+            }
             Act::Undeafen => world.undeafen(),
+            Act::Slow { machine, by_ms, for_ms } => world.slow(*machine, *by_ms, *for_ms),
+            Act::Clog { from, to, for_ms } => world.clog(*from, *to, *for_ms),
+            Act::Drift { machine, ppm } if is_there(*machine) => self.world.machine_mut(*machine).drift_ppm = *ppm,
             Act::Clock { machine, skew_seconds } if is_there(*machine) => {
-                self.world.machine_mut(*machine).wall_skew = *skew_seconds;
+                let now_ms = self.world.now_ms;
+                let machine = self.world.machine_mut(*machine);
+                machine.wall_skew = *skew_seconds;
+                machine.clock_set_ms = now_ms;
             }
             Act::Break { machine } if is_there(*machine) => {
                 let device = &mut self.world.machine_mut(*machine).device;
@@ -60,6 +75,10 @@ impl Director {
             Act::Abort { at_machine, rollback } => campaign.abort(world, *at_machine, *rollback),
             Act::Disagree { at_machine, and_machine } => campaign.disagree(world, *at_machine, *and_machine),
             Act::CutRoster => campaign.cut_roster(world),
+            Act::Rebudget { pool, budget_ppm } => campaign.rebudget(world, pool, *budget_ppm),
+            Act::Rivals { at_machine, and_machine, pool, budget_ppm } => {
+                campaign.rivals(world, *at_machine, *and_machine, pool, *budget_ppm);
+            }
             Act::Clone { machine } => {
                 if self.may_lie(*machine) && self.world.machine(*machine).key == *machine && !self.world.machine(*machine).liar {
                     let copy = self.world.clone_machine(*machine);
@@ -94,14 +113,22 @@ impl Director {
                 self.start(index);
                 self.campaign.admit(&mut self.world, index, certificate, *at_machine);
             }
+            Act::Lie { machine, how, for_ms } => {
+                if self.may_lie(*machine) {
+                    self.world.begin_to_lie(*machine, *how, *for_ms);
+                }
+            }
+            Act::Lose { machine } => self.lose(*machine),
             Act::Retire { machine, at_machine } => {
-                if is_there(*machine) && self.campaign.retire(&mut self.world, *machine, *at_machine) {
+                if self.may_go(*machine) && self.campaign.retire(&mut self.world, *machine, *at_machine) {
                     self.off.insert(*machine, None);
                 }
             }
             // Whom the act names does not exist: a copy that was never made.
             Act::PowerOn { .. }
             | Act::Suspend { .. }
+            | Act::Freeze { .. }
+            | Act::Drift { .. }
             | Act::Clock { .. }
             | Act::Break { .. }
             | Act::Repair { .. }
@@ -123,20 +150,73 @@ impl Director {
         }
     }
 
-    /// Whether the pool of this machine tolerates that it lies (design, section 2, S1).
+    /// The disk is gone. The record of a claim that it made stays with the others.
+    fn lose(&mut self, index: u32) {
+        if !self.may_go(index) {
+            return;
+        }
+        self.world.stop(index);
+        self.off.insert(index, None);
+        let machine = self.world.machine_mut(index);
+        machine.disk.clear();
+        let id = machine.id;
+        self.world.truth.lost.insert(id);
+    }
+
+    /// Whether the pool of this machine tolerates that it lies (design, section 2, S1), and can do without it later on.
     fn may_lie(&self, index: u32) -> bool {
         if !self.is_there(index) {
             return false;
         }
         let machine = self.world.machine(index);
-        let of_pool = || self.world.machines.iter().filter(|other| other.pool == machine.pool);
-        let listed = of_pool().filter(|other| other.key == other.index && !self.world.truth.retired.contains(&other.id));
-        let tolerated = match listed.count() {
+        let Some(fewest) = self.world.fewest_listed(&machine.pool) else { return false };
+        let tolerated = match fewest {
             0..4 => 0,
             4..7 => 1,
             _ => 2,
         };
-        let liars: BTreeSet<u32> = of_pool().filter(|other| other.liar).map(|other| other.key).collect();
-        liars.contains(&machine.key) || liars.len() < tolerated
+        let liars = self.world.missing(&machine.pool, true);
+        liars.contains(&machine.id) || liars.len() < tolerated + self.beyond && (self.can_spare(index) || self.beyond > 0)
+    }
+
+    /// Whether this machine may leave for good: honest, not in the middle of an upgrade, and its slots keep a quorum of
+    /// wardens without it.
+    fn may_go(&self, index: u32) -> bool {
+        if !self.is_there(index) {
+            return false;
+        }
+        let machine = self.world.machine(index);
+        let gone = machine.liar || self.world.truth.is_gone(&machine.id) || machine.key != index;
+        !gone && self.can_spare(index)
+    }
+
+    /// Whether a quorum of every slot's wardens is left when this machine is no more, under any roster that may govern.
+    fn can_spare(&self, index: u32) -> bool {
+        let machine = self.world.machine(index);
+        let Some(fewest) = self.world.fewest_listed(&machine.pool) else { return false };
+        let spare = match fewest {
+            0..3 => 0,
+            3..7 => 1,
+            7..9 => 2,
+            _ => 3,
+        };
+        let mut missing = self.world.missing(&machine.pool, false);
+        missing.insert(machine.id);
+        missing.len() <= spare
+    }
+}
+
+impl World {
+    /// How many machines of a pool the roster lists that lists the fewest; `None` for a pool that none lists.
+    fn fewest_listed(&self, pool: &Pool) -> Option<usize> {
+        let of_pool = |id: &NodeId| self.machines.iter().any(|machine| machine.id == *id && machine.pool == *pool);
+        let counts = self.operator.rosters.values().map(|roster| roster.nodes.iter().filter(|it| of_pool(&it.id)).count());
+        counts.filter(|count| *count > 0).min()
+    }
+
+    /// Nodes of a pool that lie, and those that are gone for good unless only liars are asked for.
+    fn missing(&self, pool: &Pool, only_liars: bool) -> BTreeSet<NodeId> {
+        let missing = |machine: &&Machine| machine.liar || (!only_liars && self.truth.is_gone(&machine.id));
+        self.machines.iter().filter(|machine| machine.pool == *pool).filter(missing).map(|machine| machine.id).collect()
     }
 }

@@ -1,16 +1,25 @@
 //! What operators do in a script: publish, pause, resume, forgive, abort, supersede, retire, each at one machine.
 
+use std::collections::BTreeSet;
+
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::rollout::{Forgiven, Rollout, State};
 use groundswell_core::node::input::{Input, Source};
 use groundswell_core::node::view::{NodeRow, Standing};
-use groundswell_core::text::{Reason, RolloutId};
+use groundswell_core::number::Ppm;
+use groundswell_core::text::{Pool, Reason, RolloutId};
 use groundswell_core::time::Timestamp;
 
 use super::act::{Odd, Terms};
 use super::device::Behaviour;
-use super::operator::BEGINNING;
+use super::operator::{BEGINNING, Published};
 use super::world::World;
+
+/// For how long at least a rollout goes on that is resumed, in seconds.
+const EXTENDED_SECONDS: u64 = 30 * 86_400;
+
+/// Rosters that are cut before the world is healed: well within what may lie between a roster and the settled one.
+const MOST_ROSTERS: usize = 12;
 
 /// One rollout with everything that was signed for it.
 #[derive(Clone, Debug)]
@@ -18,8 +27,6 @@ struct Signed {
     rollout: Rollout,
     release: Vec<u8>,
     artifact: Digest,
-    /// The roster that it names, unless that is the fleet's first.
-    roster: Option<Vec<u8>>,
     generations: Vec<Vec<u8>>,
 }
 
@@ -28,8 +35,10 @@ struct Signed {
 pub struct Campaign {
     rollouts: Vec<Signed>,
     retirements: Vec<Vec<u8>>,
-    /// The newest roster, unless that is the fleet's first.
-    roster: Option<Vec<u8>>,
+    /// Every roster but the fleet's first, oldest first.
+    rosters: Vec<Published>,
+    /// Two rosters of one version are out, and no later one names both.
+    rivals_open: bool,
     /// The world was healed: operators also give up those that lied.
     last: bool,
 }
@@ -77,8 +86,7 @@ impl Campaign {
         }
         let artifact = Digest::of(version.as_bytes());
         let signed = world.operator.sign_rollout(&rollout);
-        let roster = self.roster.clone();
-        let signed = Signed { rollout, release: release.bytes, artifact, roster, generations: vec![signed.bytes] };
+        let signed = Signed { rollout, release: release.bytes, artifact, generations: vec![signed.bytes] };
         self.rollouts.push(signed);
         self.bring(world, at);
         Some(release.digest)
@@ -92,8 +100,17 @@ impl Campaign {
         for generation in signed.generations.iter().rev().take(2).rev() {
             world.publish(at, generation);
         }
-        if let Some(bytes) = signed.roster {
-            world.input(at, Input::Roster { bytes, source: Source::Store });
+        // The one that it names, with all that came before that one.
+        let mut named = BTreeSet::from([signed.rollout.roster.digest]);
+        for roster in self.rosters.iter().rev() {
+            if let Some(body) = world.operator.rosters.get(&roster.digest).filter(|_| named.contains(&roster.digest)) {
+                named.extend(&body.previous);
+            }
+        }
+        for Published { bytes, digest } in self.rosters.clone() {
+            if named.contains(&digest) {
+                world.input(at, Input::Roster { bytes, source: Source::Store });
+            }
         }
         for retirement in self.retirements.clone() {
             world.publish(at, &retirement);
@@ -130,7 +147,9 @@ impl Campaign {
     /// Two operators pause at once: two bodies under one generation (case D7). The next generation names either.
     pub fn disagree(&mut self, world: &mut World, at_machine: u32, and_machine: u32) {
         let Some(signed) = self.rollouts.last().filter(|signed| signed.rollout.state == State::Running) else { return };
+        let one_key = world.operator.one_key();
         let other = world.operator.next(&signed.rollout, |next| {
+            next.keys = one_key;
             next.state = State::Paused;
             next.reason = Reason::lossy("the other operator's lunch");
         });
@@ -153,11 +172,11 @@ impl Campaign {
         let Some(view) = views.unwrap_or_default().into_iter().find(|view| view.id == id.to_string()) else {
             return self.bring(world, at);
         };
-        let liars: Vec<_> = world.machines.iter().filter(|machine| machine.liar && self.last).map(|machine| machine.id).collect();
-        let given_up =
-            |row: &NodeRow| liars.contains(&row.node) && !matches!(row.standing, Standing::Soaked | Standing::Forgiven);
-        let failed = view.nodes.into_iter().filter(|row| row.standing == Standing::Failed || given_up(row));
-        let failed: Vec<Forgiven> = failed.map(|row| Forgiven { node: row.node, claim: row.claim, retry: true }).collect();
+        let failed = view.nodes.iter().filter(|row| row.standing == Standing::Failed);
+        let mut failed: Vec<Forgiven> = failed.map(|row| Forgiven { node: row.node, claim: row.claim, retry: true }).collect();
+        if self.last {
+            self.give_up(world, at, &view.nodes, &mut failed);
+        }
         let aborted = self.rollouts.last().is_some_and(|signed| signed.rollout.state == State::Aborted);
         if failed.is_empty() || aborted {
             return self.bring(world, at);
@@ -180,11 +199,85 @@ impl Campaign {
         });
     }
 
+    /// Names those who lied and those whose disk is gone with the newest claim that is known of them: their slots are free
+    /// again (section 7, rule 5), and whatever they have not done is out of the counts.
+    fn give_up(&self, world: &World, at: u32, rows: &[NodeRow], failed: &mut Vec<Forgiven>) {
+        let Some(node) = &world.machine(at).node else { return };
+        let named = self.rollouts.last().map(|signed| signed.rollout.forgiven.as_slice()).unwrap_or_default();
+        for machine in world.machines.iter().filter(|it| (it.liar || world.truth.lost.contains(&it.id)) && it.key == it.index) {
+            let row = rows.iter().find(|row| row.node == machine.id);
+            let sections = node.ledger().statuses_kept(&machine.id).flat_map(|status| status.products.values());
+            let newest = sections.filter_map(|section| Some(section.claim.as_ref()?.name)).max();
+            let claim = newest.max(row.and_then(|row| row.claim));
+            let over = |row: &NodeRow| matches!(row.standing, Standing::Soaked | Standing::Forgiven | Standing::Failed);
+            let undone = row.is_some_and(|row| !over(row));
+            let unnamed = claim.is_some() && !named.iter().any(|entry| entry.node == machine.id && entry.claim >= claim);
+            // The mesh finds out by itself that a machine is silent.
+            let names = if machine.liar { undone || unnamed } else { unnamed && !undone };
+            if names {
+                failed.retain(|entry| entry.node != machine.id);
+                failed.push(Forgiven { node: machine.id, claim, retry: true });
+            }
+        }
+    }
+
     /// Cuts the next roster from every certificate.
     pub fn cut_roster(&mut self, world: &mut World) {
+        // The tools would ask for older ones to be settled first; here none ever is.
+        if self.rosters.len() >= MOST_ROSTERS && !self.last {
+            return;
+        }
         self.set_clock(world);
-        self.roster = Some(world.operator.cut_roster().bytes);
+        self.rosters.push(world.operator.cut_roster());
+        self.rivals_open = false;
         world.list_everybody();
+    }
+
+    /// A pool's budget changes, and the next roster is cut with it.
+    pub fn rebudget(&mut self, world: &mut World, pool: &Pool, budget_ppm: Ppm) {
+        if world.machines.iter().any(|machine| machine.pool == *pool) {
+            let policy = world.operator.policies.entry(pool.clone()).or_default();
+            (policy.budget_ppm, policy.urgent_budget_ppm) = (budget_ppm, budget_ppm);
+            self.cut_roster(world);
+        }
+    }
+
+    /// Two operators cut the next roster at once, with different budgets, and each publishes a release under its own.
+    pub fn rivals(&mut self, world: &mut World, at_machine: u32, and_machine: u32, pool: &Pool, budget_ppm: Ppm) {
+        if self.rosters.len() + 2 > MOST_ROSTERS {
+            return;
+        }
+        let terms = Terms::default();
+        self.cut_roster(world);
+        self.publish(world, at_machine, Behaviour::Good, &terms, &[]);
+        let before = world.operator.policies.entry(pool.clone()).or_default().clone();
+        let policy = world.operator.policies.entry(pool.clone()).or_default();
+        (policy.budget_ppm, policy.urgent_budget_ppm) = (budget_ppm, budget_ppm);
+        if *policy == before {
+            return;
+        }
+        self.rosters.push(world.operator.cut_rival());
+        world.list_everybody();
+        self.rivals_open = true;
+        self.publish(world, and_machine, Behaviour::Good, &terms, &[]);
+    }
+
+    /// Cuts a roster that names both rivals, where there are any. Whether there were.
+    pub fn settle_rivals(&mut self, world: &mut World) -> bool {
+        let open = self.rivals_open;
+        if open {
+            self.cut_roster(world);
+        }
+        open
+    }
+
+    /// Retires a machine whose disk is gone.
+    pub fn bury(&mut self, world: &mut World, index: u32, at_machine: u32) {
+        let id = world.machine(index).id;
+        if world.truth.retired.insert(id) {
+            self.set_clock(world);
+            self.hand_out_retirement(world, index, at_machine);
+        }
     }
 
     /// Hands a newcomer its certificate and the fleet document, and its certificate to one machine.
@@ -197,36 +290,43 @@ impl Campaign {
         }
     }
 
-    /// Retires a machine, which is switched off for good. Whether its pool can do without it, and it was.
+    /// Retires a machine that its pool can do without, unless it is in the middle of an upgrade; it is switched off for
+    /// good. Whether it was.
     pub fn retire(&mut self, world: &mut World, index: u32, at_machine: u32) -> bool {
         let machine = world.machine(index);
-        let of_pool = world.machines.iter().filter(|other| other.pool == machine.pool);
-        let left = of_pool.filter(|other| !world.truth.retired.contains(&other.id) && other.key == other.index).count();
-        let one_is_enough =
-            world.machines.iter().any(|other| other.pool == machine.pool && world.truth.retired.contains(&other.id));
-        if left < 7 || one_is_enough || machine.liar || machine.key != index || machine.device.disrupted() {
+        if machine.device.disrupted() {
             return false;
         }
         let id = machine.id;
         self.set_clock(world);
         world.stop(index);
-        // A grant to it ends with that (section 7, rule 5), though it may not have signed that it is back.
+        world.truth.retired.insert(id);
+        self.hand_out_retirement(world, index, at_machine);
+        true
+    }
+
+    /// A grant to it ends with that (section 7, rule 5), though it may not have signed that it is back.
+    fn hand_out_retirement(&mut self, world: &mut World, index: u32, at_machine: u32) {
         world.machine_mut(index).disruption.written_off = true;
         let retirement = world.operator.retire(index).bytes;
-        world.truth.retired.insert(id);
         if let Some(at) = somebody(world, at_machine) {
             world.publish(at, &retirement);
         }
         self.retirements.push(retirement);
-        true
     }
 
     fn next(&mut self, world: &mut World, at_machine: u32, change: impl FnOnce(&mut Rollout)) {
         self.set_clock(world);
         let Some(signed) = self.rollouts.last_mut() else { return };
+        let (wall, one_key) = (world.operator.wall, world.operator.one_key());
         let next = world.operator.next(&signed.rollout, |next| {
             next.reason = Reason::none();
             change(next);
+            if next.state == State::Running {
+                next.expires_at = next.expires_at.max(wall.plus_seconds(EXTENDED_SECONDS));
+            } else if !next.rollback {
+                next.keys = one_key;
+            }
         });
         signed.generations.push(world.operator.sign_rollout(&next).bytes);
         signed.rollout = next;

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::span;
 
+/// A version on trial that was started so often goes back.
+const BOOTS: u32 = 3;
+
 /// How a release behaves once it is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -29,6 +32,8 @@ pub enum Behaviour {
     WontStart,
     /// The switch never comes to an end.
     Hangs,
+    /// Takes the whole machine down, this long after each start, in milliseconds.
+    Crashes(#[serde(with = "span")] u64),
 }
 
 /// One product's slots on one machine. This state is on disk.
@@ -41,6 +46,8 @@ pub struct Device {
     floor: Sequence,
     /// Groundswell may be touching the running version now.
     disrupted: bool,
+    /// Starts of the version on trial.
+    boots: u32,
     /// What runs is down for a reason of its own, until something else is started.
     pub broken: bool,
     /// How some releases behave on this machine alone.
@@ -82,15 +89,22 @@ impl Device {
         self.floor
     }
 
-    /// The first reports after a start: recovery has finished or undone what the journal says.
+    /// The first reports after a start: recovery has finished or undone what the journal says, and gives up a trial that
+    /// was started too often.
     #[must_use]
     pub fn start(&mut self, behaviours: &BTreeMap<Digest, Behaviour>) -> Vec<Later> {
+        self.boots += u32::from(self.trial.is_some());
+        let given_up = self.trial.filter(|_| self.boots > BOOTS);
+        if given_up.is_some() {
+            self.running = self.previous.take();
+            self.trial = None;
+        }
         self.disrupted &= self.trial.is_some();
         let recovered = Recovered {
             running: self.running.clone(),
             floor: self.floor,
             trial: self.trial,
-            reverted: None,
+            reverted: given_up.map(|release| (release, Reason::lossy("did not come up"))),
             staged: self.staged.as_ref().map(|install| install.release),
             denied: Vec::new(),
         };
@@ -128,6 +142,7 @@ impl Device {
                 self.running =
                     Some(Running { version: install.version.clone(), sequence: install.sequence, release: install.release });
                 self.trial = Some(install.release);
+                self.boots = 1;
                 self.staged = None;
                 if behaviour == Behaviour::Hangs {
                     return Vec::new();
@@ -160,6 +175,15 @@ impl Device {
         }
     }
 
+    /// How long after a start what is on trial takes the machine down, if it does, in milliseconds.
+    #[must_use]
+    pub fn crashes_after(&self, behaviours: &BTreeMap<Digest, Behaviour>) -> Option<u64> {
+        match self.behaviour(self.trial.as_ref()?, behaviours) {
+            Behaviour::Crashes(after_ms) => Some(after_ms),
+            _ => None,
+        }
+    }
+
     fn behaviour(&self, release: &Digest, behaviours: &BTreeMap<Digest, Behaviour>) -> Behaviour {
         self.odd.get(release).or_else(|| behaviours.get(release)).copied().unwrap_or_default()
     }
@@ -173,7 +197,7 @@ impl Device {
             return vec![(after_ms, failing())];
         }
         match self.behaviour(&running.release, behaviours) {
-            Behaviour::Good => vec![(after_ms, Report::Health(Health::Healthy))],
+            Behaviour::Good | Behaviour::Crashes(_) => vec![(after_ms, Report::Health(Health::Healthy))],
             Behaviour::Unhealthy => vec![(after_ms, failing())],
             Behaviour::DegradesAfter(degrades_ms) => {
                 vec![(after_ms, Report::Health(Health::Healthy)), (after_ms + degrades_ms, failing())]

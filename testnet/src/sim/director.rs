@@ -7,17 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use groundswell_core::digest::Digest;
+use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::Running;
-use groundswell_core::text::{Pool, Version};
+use groundswell_core::text::{Pool, RolloutId, Version};
 
 use super::act::Terms;
 use super::campaign::Campaign;
-use super::checks::{l1_everybody, l2_returned, l3_heard, l4_slots};
+use super::checks::liveness::{l1_everybody, l2_returned, l3_heard, l3_stands, l4_slots};
 use super::device::{Behaviour, Device};
 use super::expect::{Expectation, Sight};
 use super::measure::signed;
-use super::operator::Operator;
+use super::operator::{Operator, product};
 use super::script::{Scheduled, Script};
 use super::span;
 use super::world::{Faults, World};
@@ -72,6 +73,8 @@ pub(super) struct Director {
     /// Machines that are off, and when they come back; never by themselves where nothing is said.
     pub(super) off: BTreeMap<u32, Option<u64>>,
     pub(super) snapshots: BTreeMap<u32, Snapshot>,
+    /// So many more members of a pool may lie than it tolerates.
+    pub(super) beyond: usize,
     forgiven: u32,
 }
 
@@ -118,7 +121,7 @@ pub fn play_out(script: &Script) -> (World, Outcome) {
         most_disrupted: world.most_disrupted.clone(),
         trace: world.trace_hash(),
         told,
-        failure,
+        failure: failure.or_else(|| world.broken.clone()),
     };
     (world, outcome)
 }
@@ -136,7 +139,7 @@ fn unmet(expectation: &Expectation, world: &World) -> String {
 impl Director {
     /// The world at the beginning of a script.
     fn new(script: &Script) -> Self {
-        let mut operator = Operator::new(|_| {});
+        let mut operator = Operator::with_rollout_keys(|_| {}, script.rollout_keys);
         for plan in &script.pools {
             let policy = operator.policies.entry(plan.name.clone()).or_default();
             policy.budget_ppm = plan.budget_ppm;
@@ -148,6 +151,7 @@ impl Director {
         let mut world = World::with_operator(script.seed, &pools, Some(first()), operator);
         world.loss = script.loss_ppm;
         world.faults = script.faults;
+        world.beyond_margin = script.beyond > 0;
         for plan in script.pools.iter().filter(|plan| plan.lean) {
             for index in 0..world.count() {
                 if world.machine(index).pool == plan.name {
@@ -172,6 +176,7 @@ impl Director {
             progress: script.progress.clone(),
             off: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            beyond: script.beyond,
             forgiven: 0,
         }
     }
@@ -210,15 +215,8 @@ impl Director {
 
     /// Lets time pass; machines come back when they are due.
     fn pass_until(&mut self, at_ms: u64) -> Result<(), String> {
-        let fails = self.world.faults.power_in_effects > Ppm::ZERO || self.world.faults.power_in_steps > Ppm::ZERO;
         while self.world.now_ms < at_ms {
-            let look_ms = if !self.open.is_empty() {
-                SECOND
-            } else if fails {
-                LOOK_MS
-            } else {
-                at_ms
-            };
+            let look_ms = if !self.open.is_empty() { SECOND } else { LOOK_MS };
             let look = self.world.now_ms.saturating_add(look_ms);
             let back = self.off.values().flatten().copied().min().unwrap_or(at_ms);
             self.world.run_for(at_ms.min(look).min(back).saturating_sub(self.world.now_ms));
@@ -283,6 +281,9 @@ impl Director {
     }
 
     pub(super) fn start(&mut self, index: u32) {
+        if self.world.truth.lost.contains(&self.world.machine(index).id) {
+            return;
+        }
         self.off.remove(&index);
         self.world.start(index);
     }
@@ -295,8 +296,10 @@ impl Director {
         world.faults = Faults::default();
         world.partition(|_| 0);
         world.undeafen();
+        world.unclog();
         for index in 0..world.count() {
             world.machine_mut(index).wall_skew = 0;
+            world.machine_mut(index).clock_set_ms = world.now_ms;
             world.machine_mut(index).device.broken = false;
             world.machine_mut(index).device.odd.clear();
         }
@@ -314,13 +317,41 @@ impl Director {
         self.world.run_for(SECOND);
     }
 
+    /// Machines whose disk is gone, but for those that the mesh can judge by their silence: they said that they are in the
+    /// middle of something under the newest rollout.
+    fn bury(&mut self, all: bool) {
+        let newest = self.campaign.newest().map(|(id, _)| id);
+        let silent = |world: &World, id: &NodeId| {
+            let machine = world.machines.iter().find(|machine| machine.node.is_some() && !machine.liar);
+            let node = machine.and_then(|machine| machine.node.as_ref());
+            let section = node.and_then(|node| node.ledger().status(id)?.products.get(&product()));
+            section.is_some_and(|section| {
+                section.claim.is_some() && section.rollout.as_ref().map(|seen| &seen.id) == newest.as_ref()
+            })
+        };
+        for index in 0..self.world.count() {
+            let id = self.world.machine(index).id;
+            if self.world.truth.lost.contains(&id) && (all || !silent(&self.world, &id)) {
+                self.campaign.bury(&mut self.world, index, 0);
+            }
+        }
+    }
+
     fn progress(&mut self, terms: &Terms) -> Result<(), String> {
+        self.bury(false);
+        // While rivals are open wardens may have declared different ones: only a later roster, and a rollout that names it,
+        // goes on from there.
+        if self.campaign.settle_rivals(&mut self.world) {
+            self.campaign.publish(&mut self.world, 0, Behaviour::Good, terms, &[]);
+        }
         // What is under way comes to its end once operators forgive what failed.
         if let Some(release) = self.campaign.under_way() {
             self.campaign.resume(&mut self.world, 0);
             self.until(2 * HOUR, "L1", |world| l1_everybody(world, release))?;
         }
-        let away: BTreeSet<u32> = (0..self.world.count()).filter(|index| index % 5 == 3).collect();
+        self.bury(true);
+        let is_lost = |index: &u32| self.world.truth.lost.contains(&self.world.machine(*index).id);
+        let away: BTreeSet<u32> = (0..self.world.count()).filter(|index| index % 5 == 3 && !is_lost(index)).collect();
         for index in &away {
             self.world.stop(*index);
         }
@@ -332,6 +363,7 @@ impl Director {
         self.world.run_for(10 * SECOND);
         let (id, generation) = self.campaign.newest().expect("one was published");
         l3_heard(&self.world, &id, generation).map_err(|why| format!("L3: {why}"))?;
+        self.brake(&id)?;
         self.world.run_for(20 * MINUTE);
         for index in &away {
             self.world.start(*index);
@@ -341,11 +373,25 @@ impl Director {
         self.until(5 * MINUTE, "L4", l4_slots)
     }
 
+    /// A pause is heard of by everybody within seconds and stands until what is paused is resumed.
+    fn brake(&mut self, id: &RolloutId) -> Result<(), String> {
+        self.world.run_for(20 * SECOND);
+        self.campaign.pause(&mut self.world, 1);
+        self.world.run_for(10 * SECOND);
+        let generation = self.campaign.newest().map_or(0, |(_, generation)| generation);
+        l3_heard(&self.world, id, generation).map_err(|why| format!("L3: {why}"))?;
+        let starts = self.world.starts;
+        self.world.run_for(MINUTE);
+        l3_stands(&self.world, starts).map_err(|why| format!("L3: {why}"))?;
+        self.campaign.resume(&mut self.world, 2);
+        Ok(())
+    }
+
     /// Lets time pass until it holds; every five minutes operators forgive what failed, at one machine after the other.
     fn until(&mut self, limit_ms: u64, name: &str, holds: impl Fn(&World) -> Result<(), String>) -> Result<(), String> {
         let end = self.world.now_ms + limit_ms;
         loop {
-            if self.world.run_until(5 * MINUTE, |world| world.now_ms.is_multiple_of(7) && holds(world).is_ok())
+            if self.world.run_until(5 * MINUTE, |world| world.now_ms.is_multiple_of(19) && holds(world).is_ok())
                 || holds(&self.world).is_ok()
             {
                 return Ok(());

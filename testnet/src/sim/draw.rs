@@ -1,6 +1,6 @@
 //! A seed's script: fleet, rates and what happens, drawn once and then data.
 //!
-//! To add a fault, add a variant to [`Act`], do it in [`super::director`], and give it a line in [`FAULTS`].
+//! How each kind of fault is drawn stands in [`super::faults`].
 
 use std::ops::RangeInclusive;
 
@@ -8,54 +8,34 @@ use groundswell_core::number::Ppm;
 use groundswell_core::text::Pool;
 use rand_chacha::ChaCha8Rng;
 
-use super::act::{Act, Odd, Terms};
-use super::device::Behaviour;
+use super::act::{Act, Terms};
+use super::faults::{self, FAULTS};
 use super::script::{PoolPlan, Scheduled, Script};
 use super::world::{Faults, World, roll};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 
-/// A kind of fault.
-struct Fault {
-    /// Each seed draws a weight from these; the larger, the more often it happens beside the others.
-    weights: RangeInclusive<u64>,
-    /// Draws one.
-    draw: fn(&mut Drawing),
-}
-
-/// Everything that may happen to a seed's fleet.
-const FAULTS: &[Fault] = &[
-    Fault { weights: 0..=7, draw: power },
-    Fault { weights: 0..=1, draw: site_power },
-    Fault { weights: 0..=3, draw: suspend },
-    Fault { weights: 0..=3, draw: partition },
-    Fault { weights: 0..=2, draw: deaf },
-    Fault { weights: 0..=2, draw: clock },
-    Fault { weights: 0..=1, draw: breakage },
-    Fault { weights: 1..=8, draw: operator },
-    Fault { weights: 0..=1, draw: lie },
-    Fault { weights: 0..=1, draw: retire },
-    Fault { weights: 0..=1, draw: join },
-];
-
 /// What operators have signed last, as far as a script can know.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Running,
     Paused,
     Aborted,
 }
 
-struct Drawing {
+/// A script in the making.
+pub(super) struct Drawing {
     dice: ChaCha8Rng,
-    pools: Vec<Pool>,
-    machines: u64,
-    now_ms: u64,
-    lossy: bool,
-    state: State,
-    clones: bool,
-    snapshots: Vec<u32>,
+    pub(super) pools: Vec<Pool>,
+    pub(super) machines: u64,
+    pub(super) now_ms: u64,
+    pub(super) lossy: bool,
+    pub(super) state: State,
+    /// Copies of disks that were laid aside.
+    pub(super) snapshots: Vec<u32>,
+    /// Whoever lies in this seed lies again and again.
+    pub(super) liars: Vec<u32>,
     acts: Vec<Scheduled>,
 }
 
@@ -64,6 +44,7 @@ struct Drawing {
 pub fn draw(seed: u64) -> Script {
     let mut dice = World::dice(seed ^ 0x6472_6177);
     let pools = pools(&mut dice);
+    let rollout_keys = 1 + u32::try_from(roll(&mut dice, 2)).expect("below 2");
     let loss_ppm = often(&mut dice, 120_000);
     let faults = Faults {
         delay_ms: (1 + roll(&mut dice, 50), 1 + roll(&mut dice, 400)),
@@ -81,12 +62,12 @@ pub fn draw(seed: u64) -> Script {
         now_ms: 5 * SECOND,
         lossy: loss_ppm > Ppm::ZERO,
         state: State::Running,
-        clones: roll(&mut dice, 2) == 0,
         snapshots: Vec::new(),
+        liars: Vec::new(),
         acts: Vec::new(),
         dice,
     };
-    publish(&mut drawing);
+    faults::publish(&mut drawing);
     loop {
         drawing.now_ms += 500 + drawing.roll(2 * mean_pause_ms);
         if drawing.now_ms >= lasts_ms {
@@ -105,7 +86,7 @@ pub fn draw(seed: u64) -> Script {
     let mut acts = drawing.acts;
     acts.sort_by_key(|scheduled| scheduled.at_ms);
     let (story, cases, expect) = (String::new(), Vec::new(), Vec::new());
-    Script { story, cases, seed, pools, loss_ppm, faults, lasts_ms, progress, acts, expect }
+    Script { story, cases, seed, pools, rollout_keys, beyond: 0, loss_ppm, faults, lasts_ms, progress, acts, expect }
 }
 
 fn pools(dice: &mut ChaCha8Rng) -> Vec<PoolPlan> {
@@ -113,7 +94,8 @@ fn pools(dice: &mut ChaCha8Rng) -> Vec<PoolPlan> {
     let names = ["north", "south", "west"].into_iter().take(count);
     let plan = |name: &str| PoolPlan {
         name: Pool::new(name).expect("a plain name"),
-        machines: u32::try_from(1 + roll(dice, 8)).expect("few machines"),
+        machines: u32::try_from(1 + one_of(&[roll(dice, 8), roll(dice, 8), roll(dice, 8), roll(dice, 12)], roll(dice, 4)))
+            .expect("few machines"),
         budget_ppm: share(one_of(&[50_000, 50_000, 250_000, 500_000], roll(dice, 4))),
         presume_lost_after_ms: 1_000 * one_of(&[86_400, 600, 600, 0], roll(dice, 4)),
         start_within_ms: MINUTE,
@@ -122,7 +104,7 @@ fn pools(dice: &mut ChaCha8Rng) -> Vec<PoolPlan> {
     names.map(plan).collect()
 }
 
-fn share(parts: u64) -> Ppm {
+pub(super) fn share(parts: u64) -> Ppm {
     Ppm::new(u32::try_from(parts).unwrap_or(0)).expect("drawn below a million")
 }
 
@@ -132,7 +114,7 @@ fn often(dice: &mut ChaCha8Rng, most: u64) -> Ppm {
     if rolled.is_multiple_of(3) { Ppm::ZERO } else { share(rolled % most) }
 }
 
-fn one_of<T: Copy + Default>(these: &[T], pick: u64) -> T {
+pub(super) fn one_of<T: Copy + Default>(these: &[T], pick: u64) -> T {
     usize::try_from(pick).ok().and_then(|pick| these.get(pick)).copied().unwrap_or_default()
 }
 
@@ -141,171 +123,49 @@ fn within(dice: &mut ChaCha8Rng, range: &RangeInclusive<u64>) -> u64 {
 }
 
 impl Drawing {
-    fn roll(&mut self, bound: u64) -> u64 {
+    pub(super) fn roll(&mut self, bound: u64) -> u64 {
         roll(&mut self.dice, bound)
     }
 
-    fn anybody(&mut self) -> u32 {
+    pub(super) fn anybody(&mut self) -> u32 {
         u32::try_from(self.roll(self.machines)).expect("few machines")
     }
 
-    fn happens(&mut self, act: Act) {
+    pub(super) fn happens(&mut self, act: Act) {
         self.acts.push(Scheduled { at_ms: self.now_ms, act });
     }
 
-    fn happens_after(&mut self, after_ms: u64, act: Act) {
+    pub(super) fn happens_after(&mut self, after_ms: u64, act: Act) {
         self.acts.push(Scheduled { at_ms: self.now_ms + after_ms, act });
     }
 
     /// How long a machine stays off.
-    fn outage_ms(&mut self) -> u64 {
+    pub(super) fn outage_ms(&mut self) -> u64 {
         let pick = self.roll(3);
         let most = one_of(&[5 * SECOND, MINUTE, 20 * MINUTE], pick);
         self.roll(most)
     }
 
-    fn terms(&mut self) -> Terms {
+    pub(super) fn terms(&mut self) -> Terms {
         Terms {
             prefetch: self.roll(2) == 0,
             min_soaked_ppm: share(if self.roll(2) == 0 { 500_000 } else { 900_000 }),
             max_failure_ppm: share(if self.roll(2) == 0 { 50_000 } else { 300_000 }),
             soak_ms: (5 + self.roll(60)) * SECOND,
+            confirm_after_ms: (1 + self.roll(8)) * SECOND,
             ..Terms::default()
         }
     }
-}
 
-fn power(drawing: &mut Drawing) {
-    let (machine, for_ms) = (drawing.anybody(), Some(drawing.outage_ms()));
-    drawing.happens(Act::PowerOff { machine, for_ms });
-}
-
-fn site_power(drawing: &mut Drawing) {
-    let pick = drawing.roll(drawing.pools.len() as u64);
-    let Some(pool) = usize::try_from(pick).ok().and_then(|pick| drawing.pools.get(pick)).cloned() else { return };
-    let (for_ms, apart_ms) = (drawing.outage_ms(), drawing.roll(MINUTE));
-    drawing.happens(Act::SitePowerOff { pool, for_ms, apart_ms });
-}
-
-fn suspend(drawing: &mut Drawing) {
-    let (machine, for_ms) = (drawing.anybody(), 1 + drawing.roll(10 * MINUTE));
-    drawing.happens(Act::Suspend { machine, for_ms });
-}
-
-fn partition(drawing: &mut Drawing) {
-    let everybody = 0..u32::try_from(drawing.machines).expect("few machines");
-    let act = match drawing.roll(4) {
-        0 => Act::Mend,
-        1 => Act::Partition { groups: vec![(0..drawing.anybody()).collect()] },
-        2 => Act::PartPools,
-        _ => {
-            let salt = drawing.roll(u64::MAX);
-            Act::Partition { groups: vec![everybody.filter(|index| (salt >> (index % 60)) & 1 == 1).collect()] }
-        }
-    };
-    drawing.happens(act);
-}
-
-fn deaf(drawing: &mut Drawing) {
-    let (from, to) = (drawing.anybody(), drawing.anybody());
-    let act = if drawing.roll(3) == 0 { Act::Undeafen } else { Act::Deafen { from, to } };
-    drawing.happens(act);
-}
-
-fn clock(drawing: &mut Drawing) {
-    let (machine, pick) = (drawing.anybody(), drawing.roll(6));
-    let skew_seconds = one_of(&[0_i64, -3_600, 3_600, -1_795_000_000, 86_400 * 400, 30], pick);
-    drawing.happens(Act::Clock { machine, skew_seconds });
-}
-
-fn breakage(drawing: &mut Drawing) {
-    let machine = drawing.anybody();
-    let act = if drawing.roll(2) == 0 { Act::Break { machine } } else { Act::Repair { machine } };
-    drawing.happens(act);
-}
-
-fn operator(drawing: &mut Drawing) {
-    let at_machine = drawing.anybody();
-    match (drawing.roll(10), drawing.state) {
-        (0 | 1, _) | (_, State::Aborted) => publish(drawing),
-        (2 | 3, State::Running) => {
-            drawing.state = State::Paused;
-            drawing.happens(Act::Pause { at_machine });
-        }
-        (4..=6, State::Paused) => {
-            drawing.state = State::Running;
-            drawing.happens(Act::Resume { at_machine });
-        }
-        (7, _) => {
-            drawing.state = State::Aborted;
-            let rollback = drawing.roll(2) == 0;
-            drawing.happens(Act::Abort { at_machine, rollback });
-        }
-        (8, State::Running) => {
-            drawing.state = State::Paused;
-            let and_machine = drawing.anybody();
-            drawing.happens(Act::Disagree { at_machine, and_machine });
-        }
-        _ => drawing.happens(Act::Forgive { at_machine }),
+    /// Some machines, each with the same chance.
+    pub(super) fn some(&mut self) -> Vec<u32> {
+        let salt = self.roll(u64::MAX);
+        let everybody = 0..u32::try_from(self.machines).expect("few machines");
+        everybody.filter(|index| (salt >> (index % 60)) & 1 == 1).collect()
     }
-}
 
-/// A new release, perhaps a bad one, and a rollout of it.
-fn publish(drawing: &mut Drawing) {
-    let at_machine = drawing.anybody();
-    let behaviour = match drawing.roll(8) {
-        0 => Behaviour::Unhealthy,
-        1 => Behaviour::Mute,
-        2 => Behaviour::DegradesAfter(1_000 + drawing.roll(60_000)),
-        3 => Behaviour::WontStart,
-        _ => Behaviour::Good,
-    };
-    let terms = drawing.terms();
-    let mut odd = Vec::new();
-    // Some machines have their own ideas of a good one.
-    if behaviour == Behaviour::Good && drawing.lossy {
-        for machine in 0..u32::try_from(drawing.machines).expect("few machines") {
-            if drawing.roll(20) == 0 {
-                let behaviour = if drawing.roll(2) == 0 { Behaviour::Unhealthy } else { Behaviour::Hangs };
-                odd.push(Odd { machine, behaviour });
-            }
-        }
+    pub(super) fn a_pool(&mut self) -> Option<Pool> {
+        let pick = self.roll(self.pools.len() as u64);
+        usize::try_from(pick).ok().and_then(|pick| self.pools.get(pick)).cloned()
     }
-    drawing.state = State::Running;
-    drawing.happens(Act::Publish { at_machine, behaviour, terms, odd });
-}
-
-/// Somebody is cloned, or set back to an older store.
-fn lie(drawing: &mut Drawing) {
-    let machine = drawing.anybody();
-    if drawing.clones {
-        // The copy is one machine more, that everything may happen to.
-        drawing.machines += 1;
-        drawing.happens(Act::Clone { machine });
-    } else if let Some(taken) = drawing.snapshots.pop() {
-        let for_ms = drawing.outage_ms();
-        let device = drawing.roll(2) == 0;
-        drawing.happens(Act::SetBack { machine: taken, device, for_ms });
-    } else {
-        drawing.snapshots.push(machine);
-        drawing.happens(Act::Snapshot { machine });
-    }
-}
-
-/// Somebody is retired, and sometimes switched on again all the same.
-fn retire(drawing: &mut Drawing) {
-    let (machine, at_machine, back_ms) = (drawing.anybody(), drawing.anybody(), drawing.outage_ms());
-    drawing.happens(Act::Retire { machine, at_machine });
-    if drawing.roll(2) == 0 {
-        drawing.happens_after(back_ms, Act::PowerOn { machine });
-    }
-}
-
-/// A machine more, that no roster lists.
-fn join(drawing: &mut Drawing) {
-    let pick = drawing.roll(drawing.pools.len() as u64);
-    let Some(pool) = usize::try_from(pick).ok().and_then(|pick| drawing.pools.get(pick)).cloned() else { return };
-    let at_machine = drawing.anybody();
-    drawing.machines += 1;
-    drawing.happens(Act::Join { pool, at_machine });
 }

@@ -19,6 +19,7 @@ impl World {
         if power_fails {
             let kept = self.random(effects.len() as u64);
             effects.truncate(usize::try_from(kept).unwrap_or(0));
+            self.forget_grants(index);
         }
         for effect in effects {
             self.run_effect(index, effect);
@@ -27,10 +28,9 @@ impl World {
             return self.stop(index);
         }
         let machine = self.machine(index);
-        let (booted, now_ms) = (machine.booted_ms, self.now_ms);
         let Some(node) = &machine.node else { return };
         if let Some(wakeup) = node.next_wakeup() {
-            let at = booted.saturating_add(wakeup.0).max(now_ms + 1);
+            let at = machine.reaches_at_ms(wakeup.0).max(self.now_ms + 1);
             if self.wakes.get(&index).is_none_or(|known| at < *known) {
                 self.wakes.insert(index, at);
                 self.schedule(at, index, Due::Wake);
@@ -105,13 +105,20 @@ impl World {
                 return;
             }
         }
-        if let Step::Activate { install, .. } = step {
-            self.check_start(index, install);
-            self.begin(index);
+        match step {
+            Step::Activate { install, .. } => {
+                self.check_start(index, install);
+                self.begin(index);
+            }
+            Step::Confirm { release } => self.check_confirm(index, *release),
+            _ => {}
         }
         let behaviours = self.behaviours.clone();
         let reports = self.machine_mut(index).device.run(step, &behaviours);
         self.check_all_devices();
+        if matches!(step, Step::Activate { .. }) {
+            self.crash_later(index);
+        }
         self.later(index, reports);
     }
 
@@ -121,8 +128,9 @@ impl World {
         let machine = self.machine_mut(index);
         let claim = machine.claim();
         let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.found_down;
+        let roster = claim.as_ref().map(|claim| claim.roster);
         let claim = claim.map(|claim| claim.name);
-        machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim };
+        machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim, roster };
         self.starts += 1;
     }
 

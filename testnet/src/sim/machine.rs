@@ -53,6 +53,24 @@ pub struct Machine {
     pub liar: bool,
     /// Its health check, as its agent was last told, finds it down.
     pub found_down: bool,
+    /// Since when its agent is told that what runs is healthy, in world time.
+    pub healthy_since_ms: Option<u64>,
+    /// What its device has made final last, until a verdict other than `soaked`.
+    pub confirmed: Option<Confirmed>,
+    /// The claim that it published last.
+    pub claimed: Option<Published>,
+    /// From whom a turn of a sync has come since its agent was started.
+    pub sync_turns: BTreeSet<NodeId>,
+    /// How long its agent was up and awake in its former runs, in milliseconds.
+    pub up_before_ms: u64,
+    /// How long it stood still since it was switched on without any of its clocks but the wall clock noticing.
+    pub paused_ms: u64,
+    /// When its wall clock was set last, in world time.
+    pub clock_set_ms: u64,
+    /// How fast its boot clock and awake clock run: parts per million beyond true time, from the next start on.
+    pub drift_ppm: i64,
+    /// The same since it was switched on.
+    pub drifts_ppm: i64,
     /// In which second of world time its core last woke by its own wish, and how often then.
     pub wakes: (u64, u32),
     /// How this machine counts for S1.
@@ -70,15 +88,67 @@ pub struct Disruption {
     pub written_off: bool,
     /// Its claim.
     pub claim: Option<ClaimName>,
+    /// The roster that the claim names.
+    pub roster: Option<Digest>,
+}
+
+/// A release that a device has made final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Which.
+    pub release: Digest,
+    /// When, in world time.
+    pub at_ms: u64,
+    /// In which run of the agent.
+    pub life: u32,
+}
+
+/// A claim that a machine has published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its name.
+    pub name: ClaimName,
+    /// When, in world time.
+    pub at_ms: u64,
+    /// In which run of the agent.
+    pub life: u32,
 }
 
 impl Machine {
     /// Its clocks at world time `at_ms`.
     #[must_use]
     pub fn now(&self, at_ms: u64) -> Now {
-        let since = at_ms.saturating_sub(self.booted_ms);
+        let boot = self.by_its_clock(at_ms.saturating_sub(self.booted_ms).saturating_sub(self.paused_ms));
         let wall = (BEGINNING + at_ms / 1_000).saturating_add_signed(self.wall_skew);
-        Now { awake_ms: since.saturating_sub(self.slept_ms), boot: Time(since), wall: Timestamp::from_seconds(wall) }
+        let awake_ms = boot.saturating_sub(self.by_its_clock(self.slept_ms));
+        Now { awake_ms, boot: Time(boot), wall: Timestamp::from_seconds(wall) }
+    }
+
+    /// When its boot clock will stand at `boot_ms`, in world time, if it is not paused until then.
+    #[must_use]
+    pub fn reaches_at_ms(&self, boot_ms: u64) -> u64 {
+        let rate = 1_000_000_i64.saturating_add(self.drifts_ppm).unsigned_abs().max(1);
+        let since = u128::from(boot_ms) * 1_000_000 / u128::from(rate);
+        let mut since = u64::try_from(since).unwrap_or(u64::MAX);
+        while self.by_its_clock(since) < boot_ms && since < u64::MAX {
+            since += 1;
+        }
+        self.booted_ms.saturating_add(self.paused_ms).saturating_add(since)
+    }
+
+    fn by_its_clock(&self, true_ms: u64) -> u64 {
+        if self.drifts_ppm == 0 {
+            return true_ms;
+        }
+        let off = i128::from(true_ms) * i128::from(self.drifts_ppm) / 1_000_000;
+        true_ms.saturating_add_signed(i64::try_from(off).unwrap_or(0))
+    }
+
+    /// How long its agent was up and awake in all its runs, by true time, in milliseconds.
+    #[must_use]
+    pub fn up_ms(&self, at_ms: u64) -> u64 {
+        let now_ms = at_ms.saturating_sub(self.booted_ms).saturating_sub(self.paused_ms).saturating_sub(self.slept_ms);
+        self.up_before_ms + if self.node.is_some() { now_ms } else { 0 }
     }
 
     /// Starts the agent on what the disk holds.
@@ -89,7 +159,11 @@ impl Machine {
         self.life += 1;
         self.booted_ms = at_ms;
         self.slept_ms = 0;
+        self.paused_ms = 0;
+        self.drifts_ppm = self.drift_ppm;
         self.asleep_until_ms = 0;
+        self.healthy_since_ms = None;
+        self.sync_turns.clear();
         let config = NodeConfig {
             fleet,
             platform: platform(),

@@ -36,6 +36,31 @@ impl World {
         self.deaf.clear();
     }
 
+    /// Whatever this machine sends or is sent takes so much longer, for a while.
+    pub fn slow(&mut self, index: u32, by_ms: u64, for_ms: u64) {
+        self.slow.insert(index, (by_ms, self.now_ms + for_ms));
+    }
+
+    /// What is sent from `from` to `to` arrives no earlier than after this time.
+    pub fn clog(&mut self, from: u32, to: u32, for_ms: u64) {
+        self.clogs.insert((from, to), self.now_ms + for_ms);
+    }
+
+    /// Every way is as fast as it was.
+    pub fn unclog(&mut self) {
+        self.slow.clear();
+        self.clogs.clear();
+    }
+
+    /// When something that is sent now from `from` to `to` arrives at the earliest.
+    fn arrival(&mut self, from: u32, to: u32) -> u64 {
+        let (least, spread) = self.faults.delay_ms;
+        let now_ms = self.now_ms;
+        let by = |index| self.slow.get(&index).filter(|(_, until)| *until > now_ms).map_or(0, |(by_ms, _)| *by_ms);
+        let (by_ms, free_at) = (by(from).max(by(to)), self.clogs.get(&(from, to)).copied().unwrap_or(0));
+        (now_ms + least + self.random(spread) + by_ms).max(free_at)
+    }
+
     pub(super) fn gossip(&mut self, index: u32, bytes: &[u8]) {
         let content = Digest::of(bytes);
         self.machine_mut(index).gossip_seen.insert(content);
@@ -57,8 +82,7 @@ impl World {
         if self.chance(self.loss) || self.deaf.contains(&(from, to)) {
             return;
         }
-        let (least, spread) = self.faults.delay_ms;
-        let arrives = self.now_ms + least + self.random(spread);
+        let arrives = self.arrival(from, to);
         let after = self.arrivals.entry((from, to)).or_default();
         let at = arrives.max(*after);
         *after = at;

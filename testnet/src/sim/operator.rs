@@ -1,6 +1,6 @@
 //! An operator with real keys: cuts rosters, signs releases and rollouts as the tools do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use groundswell_core::crypto::{Crypto as _, SoftwareCrypto};
 use groundswell_core::digest::{Digest, Hex32};
@@ -17,6 +17,7 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Generation, Ppm, Sequence};
 use groundswell_core::text::{ArtifactName, NodeName, Platform, Pool, Product, Reason, RolloutId, Version};
 use groundswell_core::time::Timestamp;
+use groundswell_core::trust::key::{ListedKey, PublicKey};
 use groundswell_core::trust::signing::SecretKey;
 use serde::Serialize;
 
@@ -29,11 +30,16 @@ pub struct Operator {
     root: SecretKey,
     release: SecretKey,
     rollout: SecretKey,
+    /// The second key of the rollout role, where it asks for two.
+    second: Option<SecretKey>,
     enroll: SecretKey,
     fleet: Vec<u8>,
     fleet_id: Digest,
     certificates: BTreeMap<NodeId, (Digest, Certificate)>,
+    removed: BTreeSet<NodeId>,
     roster: Option<(RosterRef, Digest)>,
+    /// Every roster that was cut, by its digest.
+    pub rosters: BTreeMap<Digest, Roster>,
     /// The pools' policy in the next roster.
     pub policies: BTreeMap<Pool, PoolPolicy>,
     /// The operator's wall clock.
@@ -49,14 +55,23 @@ pub struct Published {
     pub digest: Digest,
 }
 
-fn role(key: &SecretKey) -> Role {
-    Role { keys: vec![key.public().clone()], threshold: 1 }
+/// A role that asks for every one of its keys.
+fn role(keys: &[&SecretKey]) -> Role {
+    let mut public: Vec<_> = keys.iter().map(|key| key.public().clone()).collect();
+    public.sort_by_key(PublicKey::pin);
+    Role { threshold: u32::try_from(public.len()).expect("few keys"), keys: public }
 }
 
-fn publish(kind: Kind, body: &impl Serialize, key: &SecretKey) -> Published {
+fn listed(keys: &[&SecretKey]) -> Vec<ListedKey> {
+    let mut listed: Vec<ListedKey> = keys.iter().map(|key| key.listed()).collect();
+    listed.sort_by_key(|key| key.kid);
+    listed
+}
+
+fn publish(kind: Kind, body: &impl Serialize, keys: &[&SecretKey]) -> Published {
     let body = encode(body);
     let digest = Digest::of(&body);
-    let signatures = vec![key.endorse(&body)];
+    let signatures = keys.iter().map(|key| key.endorse(&body)).collect();
     Published { bytes: Envelope { kind, body, signatures }.to_bytes(), digest }
 }
 
@@ -84,10 +99,18 @@ impl Operator {
     /// A new fleet with one key per role, under guard rails that allow all but for what `limit` changes.
     #[must_use]
     pub fn new(limit: impl FnOnce(&mut Limits)) -> Self {
+        Self::with_rollout_keys(limit, 1)
+    }
+
+    /// The same where the rollout role asks for so many signatures: 1 or 2.
+    #[must_use]
+    pub fn with_rollout_keys(limit: impl FnOnce(&mut Limits), asked: u32) -> Self {
         let mut limits = Limits { min_soak_seconds: 0, max_first_wave_ppm: Ppm::ALL, max_budget_ppm: Ppm::ALL };
         limit(&mut limits);
         let key = |seed: u8| SecretKey::generate(&[seed; 32]).expect("any non-zero seed gives a key");
         let (root, release, rollout, enroll) = (key(1), key(2), key(3), key(4));
+        let second = (asked > 1).then(|| key(5));
+        let both: Vec<&SecretKey> = std::iter::once(&rollout).chain(&second).collect();
         let fleet = Fleet {
             kind: FleetType,
             spec: Spec1,
@@ -97,25 +120,28 @@ impl Operator {
             issued_at: Timestamp::from_seconds(BEGINNING),
             expires_at: Timestamp::from_seconds(BEGINNING + 365 * 86_400),
             roles: Roles {
-                root: role(&root),
-                release: BTreeMap::from([(product(), role(&release))]),
-                rollout: role(&rollout),
-                enroll: role(&enroll),
+                root: role(&[&root]),
+                release: BTreeMap::from([(product(), role(&[&release]))]),
+                rollout: role(&both),
+                enroll: role(&[&enroll]),
             },
             limits,
             anchor: None,
             revoked: Vec::new(),
         };
-        let published = publish(Kind::Fleet, &fleet, &root);
+        let published = publish(Kind::Fleet, &fleet, &[&root]);
         Self {
             root,
             release,
             rollout,
+            second,
             enroll,
             fleet: published.bytes,
             fleet_id: published.digest,
             certificates: BTreeMap::new(),
+            removed: BTreeSet::new(),
             roster: None,
+            rosters: BTreeMap::new(),
             policies: BTreeMap::new(),
             wall: Timestamp::from_seconds(BEGINNING),
         }
@@ -156,29 +182,47 @@ impl Operator {
             labels: BTreeMap::new(),
             retired: false,
         };
-        let published = publish(Kind::Node, &certificate, &self.enroll);
+        let published = publish(Kind::Node, &certificate, &[&self.enroll]);
         self.certificates.insert(node, (published.digest, certificate));
         published
     }
 
-    /// Signs the retirement of node number `index`: the same certificate under the next serial.
+    /// Signs the retirement of node number `index`: the same certificate under the next serial. No later roster lists it.
     ///
     /// # Panics
-    /// When it was never admitted.
-    #[must_use]
-    pub fn retire(&self, index: u32) -> Published {
+    /// When it was never admitted, or is retired already.
+    pub fn retire(&mut self, index: u32) -> Published {
         let node = SoftwareCrypto::from_secret(&node_secret(index)).node();
-        let (_, certificate) = self.certificates.get(&node).expect("only an admitted node is retired");
-        let retired = Certificate { serial: certificate.serial + 1, retired: true, ..certificate.clone() };
-        publish(Kind::Node, &retired, &self.enroll)
+        let (_, certificate) = self.certificates.remove(&node).expect("only an admitted node is retired");
+        self.removed.insert(node);
+        let retired = Certificate { serial: certificate.serial + 1, retired: true, ..certificate };
+        publish(Kind::Node, &retired, &[&self.enroll])
     }
 
-    /// Cuts the next roster from every certificate.
+    fn rollout_keys(&self) -> Vec<&SecretKey> {
+        std::iter::once(&self.rollout).chain(&self.second).collect()
+    }
+
+    /// Cuts the next roster from every certificate. After rivals it names both.
     pub fn cut_roster(&mut self) -> Published {
-        let (version, previous) = match &self.roster {
-            Some((roster, digest)) => (roster.version + 1, vec![*digest]),
-            None => (1, Vec::new()),
-        };
+        let newest = self.roster.as_ref().map_or(0, |(roster, _)| roster.version);
+        let before = self.rosters.iter().filter(|(_, roster)| roster.version == newest);
+        let previous = before.map(|(digest, _)| *digest).collect();
+        self.cut(newest + 1, previous)
+    }
+
+    /// Cuts a rival of the newest roster: the same version, from what came before that.
+    ///
+    /// # Panics
+    /// When there is no roster yet.
+    pub fn cut_rival(&mut self) -> Published {
+        let (newest, _) = self.roster.as_ref().expect("a roster is cut before its rival");
+        let version = newest.version;
+        let previous = self.rosters.get(&newest.digest).map(|roster| roster.previous.clone());
+        self.cut(version, previous.unwrap_or_default())
+    }
+
+    fn cut(&mut self, version: u64, previous: Vec<Digest>) -> Published {
         let nodes = self.certificates.iter();
         let nodes = nodes.map(|(id, (certificate, _))| Listed { id: *id, certificate: *certificate, dormant: false }).collect();
         let mut pools = self.policies.clone();
@@ -195,16 +239,17 @@ impl Operator {
             previous,
             settled: 1,
             issued_at: self.wall,
-            keys: vec![self.rollout.listed()],
+            keys: listed(&self.rollout_keys()),
             pools,
             nodes,
-            removed: Vec::new(),
+            removed: self.removed.iter().copied().collect(),
             written_off: Vec::new(),
             meet: Vec::new(),
         };
         let size = encode(&roster).len() as u64;
-        let published = publish(Kind::Roster, &roster, &self.rollout);
+        let published = publish(Kind::Roster, &roster, &self.rollout_keys());
         self.roster = Some((RosterRef { version, digest: published.digest, size }, published.digest));
+        self.rosters.insert(published.digest, roster);
         published
     }
 
@@ -238,7 +283,7 @@ impl Operator {
     /// Signs a release as it is.
     #[must_use]
     pub fn sign_release(&self, release: &Release) -> Published {
-        publish(Kind::Release, release, &self.release)
+        publish(Kind::Release, release, &[&self.release])
     }
 
     /// The first generation of a rollout of `release` over everybody, with short times; not signed yet.
@@ -289,14 +334,22 @@ impl Operator {
             forgiven: Vec::new(),
             issued_at: self.wall,
             expires_at: self.wall.plus_seconds(30 * 86_400),
-            keys: vec![self.rollout.listed()],
+            keys: listed(&self.rollout_keys()),
         }
     }
 
-    /// Signs a generation as it is.
+    /// Signs a generation as it is, with the keys that it names.
     #[must_use]
     pub fn sign_rollout(&self, rollout: &Rollout) -> Published {
-        publish(Kind::Rollout, rollout, &self.rollout)
+        let named = |key: &&SecretKey| rollout.keys.iter().any(|listed| listed.kid == key.pin());
+        let keys: Vec<&SecretKey> = self.rollout_keys().into_iter().filter(named).collect();
+        publish(Kind::Rollout, rollout, &keys)
+    }
+
+    /// What a generation names as its keys when one operator brakes alone.
+    #[must_use]
+    pub fn one_key(&self) -> Vec<ListedKey> {
+        listed(&[&self.rollout])
     }
 
     /// The next generation of `rollout`, changed by `change`, with the link to its predecessor.
@@ -306,6 +359,7 @@ impl Operator {
         next.previous = Some(self.sign_rollout(rollout).digest);
         next.generation = rollout.generation.next().expect("few generations");
         next.issued_at = self.wall;
+        next.keys = listed(&self.rollout_keys());
         change(&mut next);
         next
     }

@@ -40,6 +40,12 @@ pub struct Script {
     pub seed: u64,
     /// The fleet.
     pub pools: Vec<PoolPlan>,
+    /// So many rollout keys must sign what goes; one is enough to brake. 1 or 2.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub rollout_keys: u32,
+    /// So many more members of a pool may lie than the design tolerates: what a run shows then is no fault.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub beyond: usize,
     /// Share of messages lost.
     #[serde(default = "none")]
     pub loss_ppm: Ppm,
@@ -91,6 +97,20 @@ pub struct Scheduled {
     /// What.
     #[serde(flatten)]
     pub act: Act,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(number: &usize) -> bool {
+    *number == 0
 }
 
 fn none() -> Ppm {

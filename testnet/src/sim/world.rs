@@ -19,11 +19,17 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
-use super::checks::Truth;
+use super::checks::truth::Truth;
 use super::device::{Behaviour, Device};
+use super::liar::Lie;
 use super::machine::{Disruption, Machine};
 use super::memo::Memory;
 use super::operator::{Operator, node_secret, product};
+
+/// Documents that are kept for who replays them.
+const HANDED: usize = 256;
+/// The second byte of a frame that holds a turn of a sync.
+const SYNC: u8 = 5;
 
 /// Something that will happen to a machine, if it is still in the same life.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub(super) enum Due {
     Roster(Digest),
     Blob(Digest),
     Awake,
+    PowerLoss,
+    Lie { how: Lie, until_ms: u64, round: u64 },
 }
 
 /// Rates of what goes wrong by itself.
@@ -117,6 +125,17 @@ pub struct World {
     pub(super) arrivals: BTreeMap<(u32, u32), u64>,
     pub(super) budgets: BTreeMap<Pool, u16>,
     pub(super) tickets: BTreeMap<u64, Vec<u8>>,
+    /// Machines whose every message takes longer: by how much, until when.
+    pub(super) slow: BTreeMap<u32, (u64, u64)>,
+    /// Ways on which nothing arrives before this instant.
+    pub(super) clogs: BTreeMap<(u32, u32), u64>,
+    /// Documents that were handed to some machine, for who replays them.
+    pub(super) handed: Vec<Vec<u8>>,
+    /// More lie than the design tolerates: a budget that breaks is noted in `broken`, and the run goes on.
+    pub(super) beyond_margin: bool,
+    pub(super) broken: Option<String>,
+    /// Records that a liar keeps to say them again.
+    pub(super) kept_records: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Machines whose power fails once the effects under way are run.
     pub(super) power_fails: BTreeSet<u32>,
 }
@@ -177,6 +196,12 @@ impl World {
             arrivals: BTreeMap::new(),
             budgets: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            clogs: BTreeMap::new(),
+            handed: Vec::new(),
+            beyond_margin: false,
+            broken: None,
+            kept_records: BTreeMap::new(),
             power_fails: BTreeSet::new(),
         };
         world.list_everybody();
@@ -245,19 +270,28 @@ impl World {
         let address = machine.address();
         let behaviours = self.behaviours.clone();
         let reports = self.machine_mut(index).device.start(&behaviours);
+        self.crash_later(index);
         self.run_effects(index);
         self.input(index, Input::Addresses(vec![address]));
         self.later(index, reports);
     }
 
+    /// A version on trial that takes the machine down with it does so again.
+    pub(super) fn crash_later(&mut self, index: u32) {
+        if let Some(after_ms) = self.machine(index).device.crashes_after(&self.behaviours) {
+            self.soon(index, after_ms, Due::PowerLoss);
+        }
+    }
+
     /// Power off: the core and everything in flight are gone, the disk stays.
     pub fn stop(&mut self, index: u32) {
+        let now_ms = self.now_ms;
         let machine = self.machine_mut(index);
+        machine.up_before_ms = machine.up_ms(now_ms);
         machine.node = None;
         machine.life += 1;
         machine.asleep_until_ms = 0;
         self.cut(index);
-        self.forget_grants(index);
         self.wakes.remove(&index);
     }
 
@@ -272,8 +306,22 @@ impl World {
         }
     }
 
+    /// The machine's host pauses it for a while: nothing reaches its agent, and only its wall clock goes on.
+    pub fn freeze(&mut self, index: u32, for_ms: u64) {
+        if self.machine(index).is_awake() {
+            let until = self.now_ms + for_ms;
+            let machine = self.machine_mut(index);
+            machine.asleep_until_ms = until;
+            machine.paused_ms += for_ms;
+            self.schedule(until, index, Due::Awake);
+        }
+    }
+
     /// Hands a document to one machine's local interface.
     pub fn publish(&mut self, index: u32, bytes: &[u8]) {
+        if self.handed.len() < HANDED {
+            self.handed.push(bytes.to_vec());
+        }
         self.sequence += 1;
         let ticket = self.sequence;
         self.input(index, Input::Document { bytes: bytes.to_vec(), source: Source::Local { ticket } });
@@ -365,6 +413,8 @@ impl World {
             }
             Due::Input(input) => self.input(index, *input),
             Due::Connect(other) => self.link(index, other),
+            Due::PowerLoss => self.stop(index),
+            Due::Lie { how, until_ms, round } => self.lie(index, how, until_ms, round),
             Due::Roster(digest) => self.fetch_roster(index, digest),
             Due::Blob(blob) => self.fetch_blob(index, blob),
         }
@@ -384,8 +434,18 @@ impl World {
         let machine = self.machine_mut(index);
         let now = machine.now(at);
         let Some(node) = &mut machine.node else { return };
-        if let Input::Device { report: Report::Health(health), .. } = &input {
-            machine.found_down = matches!(health, Health::Failing(_));
+        match &input {
+            Input::Device { report: Report::Health(health), .. } => {
+                machine.found_down = matches!(health, Health::Failing(_));
+                let since = machine.healthy_since_ms.unwrap_or(at);
+                machine.healthy_since_ms = (*health == Health::Healthy).then_some(since);
+            }
+            // Health of what ran before says nothing about what runs now.
+            Input::Device { report: Report::Activated { .. } | Report::Reverted { .. }, .. } => machine.healthy_since_ms = None,
+            Input::Frame { peer, bytes } if bytes.get(1) == Some(&SYNC) => {
+                machine.sync_turns.insert(*peer);
+            }
+            _ => {}
         }
         node.handle(now, input);
         self.run_effects(index);
@@ -458,6 +518,15 @@ impl Machine {
             lean: false,
             liar: false,
             found_down: false,
+            healthy_since_ms: None,
+            confirmed: None,
+            claimed: None,
+            sync_turns: BTreeSet::new(),
+            up_before_ms: 0,
+            paused_ms: 0,
+            clock_set_ms: 0,
+            drift_ppm: 0,
+            drifts_ppm: 0,
             wakes: (0, 0),
             disruption: Disruption::default(),
         }

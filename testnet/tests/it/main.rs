@@ -3,6 +3,7 @@
 mod bytes;
 mod cases;
 mod faults;
+mod margin;
 mod model;
 mod mutants;
 mod newcomers;

@@ -3,12 +3,15 @@
 //! Every value begins with a version byte. Documents and records are kept in their published form and verified again
 //! when they are read, so a store that was tampered with can lose facts, but not forge them.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::lease::warden::Warden;
 use crate::node_id::NodeId;
+use crate::record::grants::Promise;
 use crate::record::{RecordKey, RecordKind};
 use crate::text::{Product, RolloutId};
 
@@ -58,6 +61,14 @@ impl StoreKey {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         decode(bytes)
     }
+}
+
+/// What the node of a store with these entries is bound to as a warden, by what is durable there, whatever it says: for
+/// proofs that look at disks. Nothing where the store says nothing, or nothing that can be read.
+#[must_use]
+pub fn promises_kept(stored: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<Promise> {
+    let warden = stored.get(&StoreKey::Warden.encode()).and_then(|bytes| Warden::from_bytes(bytes).ok());
+    warden.map(|warden| warden.promises().cloned().collect()).unwrap_or_default()
 }
 
 /// A value behind its version byte.

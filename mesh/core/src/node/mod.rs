@@ -44,6 +44,7 @@ use self::duty::Duty;
 use self::effect::Effect;
 use self::following::Following;
 use self::input::Input;
+pub use self::keys::promises_kept;
 use self::life::Life;
 pub use self::open::OpenError;
 use self::publish::Own;

@@ -1,0 +1,267 @@
+//! Each kind of fault, and how a seed draws it.
+//!
+//! To add one, add a variant to [`Act`], do it in [`super::acting`], and give it a line in [`FAULTS`].
+
+use std::ops::RangeInclusive;
+
+use super::act::{Act, Odd};
+use super::device::Behaviour;
+use super::draw::{Drawing, State, one_of, share};
+use super::liar::Lie;
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+
+/// A kind of fault.
+pub(super) struct Fault {
+    /// Each seed draws a weight from these; the larger, the more often it happens beside the others.
+    pub(super) weights: RangeInclusive<u64>,
+    /// Draws one.
+    pub(super) draw: fn(&mut Drawing),
+}
+
+/// Everything that may happen to a seed's fleet.
+pub(super) const FAULTS: &[Fault] = &[
+    Fault { weights: 0..=7, draw: power },
+    Fault { weights: 0..=1, draw: site_power },
+    Fault { weights: 0..=3, draw: suspend },
+    Fault { weights: 0..=1, draw: crash_loop },
+    Fault { weights: 0..=3, draw: partition },
+    Fault { weights: 0..=1, draw: moving_partition },
+    Fault { weights: 0..=2, draw: deaf },
+    Fault { weights: 0..=2, draw: slow },
+    Fault { weights: 0..=2, draw: clock },
+    Fault { weights: 0..=1, draw: roster },
+    Fault { weights: 0..=1, draw: breakage },
+    Fault { weights: 1..=8, draw: operator },
+    Fault { weights: 0..=2, draw: lie },
+    Fault { weights: 0..=1, draw: set_back },
+    Fault { weights: 0..=1, draw: clone },
+    Fault { weights: 0..=1, draw: lose },
+    Fault { weights: 0..=1, draw: retire },
+    Fault { weights: 0..=1, draw: join },
+];
+
+fn power(drawing: &mut Drawing) {
+    let (machine, for_ms) = (drawing.anybody(), Some(drawing.outage_ms()));
+    drawing.happens(Act::PowerOff { machine, for_ms });
+}
+
+fn site_power(drawing: &mut Drawing) {
+    let Some(pool) = drawing.a_pool() else { return };
+    let (for_ms, apart_ms) = (drawing.outage_ms(), drawing.roll(MINUTE));
+    drawing.happens(Act::SitePowerOff { pool, for_ms, apart_ms });
+}
+
+fn suspend(drawing: &mut Drawing) {
+    let (machine, for_ms) = (drawing.anybody(), 1 + drawing.roll(10 * MINUTE));
+    let act = if drawing.roll(3) == 0 { Act::Freeze { machine, for_ms } } else { Act::Suspend { machine, for_ms } };
+    drawing.happens(act);
+}
+
+fn partition(drawing: &mut Drawing) {
+    let act = match drawing.roll(4) {
+        0 => Act::Mend,
+        1 => Act::Partition { groups: vec![(0..drawing.anybody()).collect()] },
+        2 => Act::PartPools,
+        _ => Act::Partition { groups: vec![drawing.some()] },
+    };
+    drawing.happens(act);
+}
+
+fn deaf(drawing: &mut Drawing) {
+    let (from, to) = (drawing.anybody(), drawing.anybody());
+    let act = match drawing.roll(4) {
+        0 => Act::Undeafen,
+        1 => Act::OneWay { from: drawing.some(), to: drawing.some() },
+        _ => Act::Deafen { from, to },
+    };
+    drawing.happens(act);
+}
+
+/// A machine is restarted again and again.
+fn crash_loop(drawing: &mut Drawing) {
+    let (machine, pause_ms) = (drawing.anybody(), 500 + drawing.roll(10 * SECOND));
+    let mut at_ms = 0;
+    for _ in 0..3 + drawing.roll(6) {
+        let for_ms = Some(drawing.roll(2 * SECOND));
+        drawing.happens_after(at_ms, Act::PowerOff { machine, for_ms });
+        at_ms += 2 * SECOND + drawing.roll(pause_ms);
+    }
+}
+
+/// A partition that moves on: whoever was cut off is in touch again, and the next one is not.
+fn moving_partition(drawing: &mut Drawing) {
+    let (width, every_ms) = (1 + drawing.roll(3), 10 * SECOND + drawing.roll(MINUTE));
+    let steps = 3 + drawing.roll(6);
+    for step in 0..steps {
+        let group = (0..width).map(|place| u32::try_from((step + place) % drawing.machines).expect("few machines"));
+        drawing.happens_after(step * every_ms, Act::Partition { groups: vec![group.collect()] });
+    }
+    drawing.happens_after(steps * every_ms, Act::Mend);
+}
+
+/// A machine's links are slow, or one way is clogged for a while.
+fn slow(drawing: &mut Drawing) {
+    let for_ms = 1 + drawing.roll(5 * MINUTE);
+    let act = if drawing.roll(2) == 0 {
+        Act::Slow { machine: drawing.anybody(), by_ms: drawing.roll(20 * SECOND), for_ms }
+    } else {
+        Act::Clog { from: drawing.anybody(), to: drawing.anybody(), for_ms: for_ms / 2 }
+    };
+    drawing.happens(act);
+}
+
+/// The next roster: as it is, with another budget, or by two operators at once. A release follows that names it.
+fn roster(drawing: &mut Drawing) {
+    let Some(pool) = drawing.a_pool() else { return };
+    let pick = drawing.roll(5);
+    let budget_ppm = share(one_of(&[50_000, 100_000, 250_000, 500_000, 750_000], pick));
+    match drawing.roll(4) {
+        0 => drawing.happens(Act::CutRoster),
+        1 => {
+            let (at_machine, and_machine) = (drawing.anybody(), drawing.anybody());
+            drawing.state = State::Running;
+            return drawing.happens(Act::Rivals { at_machine, and_machine, pool, budget_ppm });
+        }
+        _ => drawing.happens(Act::Rebudget { pool, budget_ppm }),
+    }
+    publish(drawing);
+}
+
+fn clock(drawing: &mut Drawing) {
+    let (machine, pick) = (drawing.anybody(), drawing.roll(6));
+    let skew_seconds = one_of(&[0_i64, -3_600, 3_600, -1_795_000_000, 86_400 * 400, 30], pick);
+    if drawing.roll(3) == 0 {
+        let ppm = i64::try_from(drawing.roll(10_000)).expect("below 10,000") - 5_000;
+        return drawing.happens(Act::Drift { machine, ppm });
+    }
+    drawing.happens(Act::Clock { machine, skew_seconds });
+}
+
+fn breakage(drawing: &mut Drawing) {
+    let machine = drawing.anybody();
+    let act = if drawing.roll(2) == 0 { Act::Break { machine } } else { Act::Repair { machine } };
+    drawing.happens(act);
+}
+
+fn operator(drawing: &mut Drawing) {
+    let at_machine = drawing.anybody();
+    match (drawing.roll(10), drawing.state) {
+        (0 | 1, _) | (_, State::Aborted) => publish(drawing),
+        (2 | 3, State::Running) => {
+            drawing.state = State::Paused;
+            drawing.happens(Act::Pause { at_machine });
+        }
+        (4..=6, State::Paused) => {
+            drawing.state = State::Running;
+            drawing.happens(Act::Resume { at_machine });
+        }
+        (7, _) => {
+            drawing.state = State::Aborted;
+            let rollback = drawing.roll(2) == 0;
+            drawing.happens(Act::Abort { at_machine, rollback });
+        }
+        (8, State::Running) => {
+            drawing.state = State::Paused;
+            let and_machine = drawing.anybody();
+            drawing.happens(Act::Disagree { at_machine, and_machine });
+        }
+        _ => drawing.happens(Act::Forgive { at_machine }),
+    }
+}
+
+/// A new release, perhaps a bad one, and a rollout of it.
+pub(super) fn publish(drawing: &mut Drawing) {
+    let at_machine = drawing.anybody();
+    let behaviour = match drawing.roll(9) {
+        4 => Behaviour::Crashes(500 + drawing.roll(4_000)),
+        0 => Behaviour::Unhealthy,
+        1 => Behaviour::Mute,
+        2 => Behaviour::DegradesAfter(1_000 + drawing.roll(60_000)),
+        3 => Behaviour::WontStart,
+        _ => Behaviour::Good,
+    };
+    let mut terms = drawing.terms();
+    if drawing.roll(5) == 0 {
+        terms.expires_after_ms = MINUTE + drawing.roll(10 * MINUTE);
+    }
+    let mut odd = Vec::new();
+    // Some machines have their own ideas of a good one.
+    if behaviour == Behaviour::Good && drawing.lossy {
+        for machine in 0..u32::try_from(drawing.machines).expect("few machines") {
+            if drawing.roll(20) == 0 {
+                let behaviour = if drawing.roll(2) == 0 { Behaviour::Unhealthy } else { Behaviour::Hangs };
+                odd.push(Odd { machine, behaviour });
+            }
+        }
+    }
+    drawing.state = State::Running;
+    drawing.happens(Act::Publish { at_machine, behaviour, terms, odd });
+}
+
+/// Somebody lies: mostly one who has done so before, as far as its pool tolerates that.
+fn lie(drawing: &mut Drawing) {
+    let machine = drawing.anybody();
+    let machine = match drawing.liars.first().copied() {
+        Some(known) if drawing.roll(4) > 0 => known,
+        _ => machine,
+    };
+    drawing.liars.insert(0, machine);
+    let how = match drawing.roll(8) {
+        0 => Lie::Equivocate,
+        1 => Lie::Boast,
+        2 => Lie::Forge,
+        3 => Lie::Replay,
+        4 => Lie::Flood,
+        _ => Lie::GrantTwice,
+    };
+    let for_ms = 2 * SECOND + drawing.roll(5 * MINUTE);
+    drawing.happens(Act::Lie { machine, how, for_ms });
+}
+
+/// Somebody is set back to an older store.
+fn set_back(drawing: &mut Drawing) {
+    let machine = drawing.anybody();
+    if let Some(taken) = drawing.snapshots.pop() {
+        let for_ms = drawing.outage_ms();
+        let device = drawing.roll(2) == 0;
+        drawing.happens(Act::SetBack { machine: taken, device, for_ms });
+    } else {
+        drawing.snapshots.push(machine);
+        drawing.happens(Act::Snapshot { machine });
+    }
+}
+
+/// Somebody is cloned. The copy is one machine more, that everything may happen to.
+fn clone(drawing: &mut Drawing) {
+    let machine = drawing.anybody();
+    drawing.machines += 1;
+    drawing.happens(Act::Clone { machine });
+}
+
+/// Somebody loses its disk, and comes back as somebody else.
+fn lose(drawing: &mut Drawing) {
+    let machine = drawing.anybody();
+    drawing.happens(Act::Lose { machine });
+    if drawing.roll(2) == 0 {
+        join(drawing);
+    }
+}
+
+/// Somebody is retired, and sometimes switched on again all the same.
+fn retire(drawing: &mut Drawing) {
+    let (machine, at_machine, back_ms) = (drawing.anybody(), drawing.anybody(), drawing.outage_ms());
+    drawing.happens(Act::Retire { machine, at_machine });
+    if drawing.roll(2) == 0 {
+        drawing.happens_after(back_ms, Act::PowerOn { machine });
+    }
+}
+
+/// A machine more, that no roster lists.
+fn join(drawing: &mut Drawing) {
+    let Some(pool) = drawing.a_pool() else { return };
+    let at_machine = drawing.anybody();
+    drawing.machines += 1;
+    drawing.happens(Act::Join { pool, at_machine });
+}
