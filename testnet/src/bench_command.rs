@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use groundswell_testnet::bytes::setting::milli;
 use groundswell_testnet::bytes::{self, Setting, Trial};
+use groundswell_testnet::fleet::error::FleetError;
+use groundswell_testnet::lab::swarm::SwarmBench;
 
 /// Benches.
 #[derive(Debug, clap::Subcommand)]
@@ -33,12 +35,75 @@ pub(crate) enum BenchCommand {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Real agents, one to a host of a lab on this machine: network namespaces whose uplinks are shaped. Needs root, ip and tc.
+    Swarm {
+        /// So many agents beside the seed.
+        #[arg(long, default_value_t = 8)]
+        nodes: usize,
+        /// Uplink of each, in bits per second: 40mbit.
+        #[arg(long, default_value = "40mbit", value_parser = rate)]
+        rate: u64,
+        /// Uplink of the seed, where it is another.
+        #[arg(long, value_parser = rate)]
+        seed_rate: Option<u64>,
+        /// Size of the artifact: 100MiB, or 100MB.
+        #[arg(long, default_value = "100MiB", value_parser = size)]
+        size: u64,
+        /// What runs in the same lab right after.
+        #[arg(long)]
+        beside: Option<Beside>,
+        /// The figures as one JSON object on the last line.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What else brings a file to many.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Beside {
+    /// Needs Python with libtorrent.
+    Libtorrent,
+}
+
+/// Runs real agents in a lab.
+pub(crate) async fn swarm(bench: SwarmBench, json: bool) -> ExitCode {
+    let program =
+        std::env::current_exe().map_err(|source| FleetError::Io { what: "cannot find this program".to_owned(), source });
+    let ran = match program {
+        Ok(program) => bench.run(&program).await,
+        Err(error) => Err(error),
+    };
+    let outcome = match ran {
+        Ok(outcome) => outcome,
+        Err(error) => return crate::ended(Err(crate::chain(&error))),
+    };
+    println!(
+        "{} agents, {} bytes, uplinks of {} bit/s, the seed's of {}",
+        bench.nodes, bench.size_bytes, bench.rate, bench.seed_rate
+    );
+    println!(
+        "  last {:.2} s, median {:.2} s, limit {:.2} s, ratio {:.3}; {:.3} copies from the seed, {:.3} of what is needed sent",
+        outcome.last_s, outcome.median_s, outcome.limit_s, outcome.ratio_to_limit, outcome.seed_copies, outcome.total_over_nf
+    );
+    let mib = outcome.peak_rss_bytes / (1 << 20);
+    println!("  {:.2} processor seconds per GB, at most {mib} MiB resident", outcome.cpu_s_per_gb);
+    if let (Some(last), Some(ratio)) = (outcome.libtorrent_last_s, outcome.ratio_to_libtorrent) {
+        println!("  libtorrent in the same lab: last {last:.2} s; ratio {ratio:.3}");
+    }
+    let complaints = bench.complaints(&outcome);
+    complaints.iter().for_each(|complaint| println!("  NOT as it must be: {complaint}"));
+    if json {
+        println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
+    }
+    if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Plays.
 #[must_use]
 pub(crate) fn run(command: &BenchCommand) -> ExitCode {
-    let BenchCommand::Virtual { nodes, rate, seed_rate, size, links, delay_ms, seed } = command;
+    let BenchCommand::Virtual { nodes, rate, seed_rate, size, links, delay_ms, seed } = command else {
+        unreachable!("real agents run elsewhere")
+    };
     let mut trials = match nodes {
         None => [8, 16].into_iter().flat_map(|nodes| Trial::all(nodes, *rate, *size)).collect(),
         Some(nodes) if *nodes <= 16 && seed_rate.is_none() => Trial::all(*nodes, *rate, *size).into_iter().take(1).collect(),

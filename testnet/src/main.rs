@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use groundswell_testnet::fleet::builds::{self, Build};
 use groundswell_testnet::fleet::{leash, service};
+use groundswell_testnet::lab::swarm::SwarmBench;
 
 /// Proof of Groundswell on real processes.
 #[derive(Debug, Parser)]
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
     }
     match &command {
         Command::Model(args) => return model_command::run(args),
-        Command::Bench(bench) => return bench_command::run(bench),
+        Command::Bench(bench @ bench_command::BenchCommand::Virtual { .. }) => return bench_command::run(bench),
         Command::CrashMatrix => return proof::run("crash_matrix"),
         Command::FullDisk => return proof::run("full_disk"),
         _ => {}
@@ -108,6 +109,11 @@ fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args).await,
             Command::SelfUpgrade(args) => self_upgrade_command::run(args).await,
             Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
+            Command::Bench(bench_command::BenchCommand::Swarm { nodes, rate, seed_rate, size, beside, json }) => {
+                let seed_rate = seed_rate.unwrap_or(rate);
+                let bench = SwarmBench { nodes, rate, seed_rate, size_bytes: size, beside_libtorrent: beside.is_some() };
+                bench_command::swarm(bench, json).await
+            }
             Command::SampleService => ended(service::run().await),
             Command::Leash { .. }
             | Command::BrokenAgent { .. }
@@ -120,6 +126,12 @@ fn main() -> ExitCode {
             }
         }
     })
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn ended<E: std::fmt::Display>(outcome: Result<(), E>) -> ExitCode {

@@ -71,7 +71,17 @@ impl Driver {
             last_dial_failure: self.last_dial_failure.clone(),
             last_visit_failure: self.last_visit_failure.clone(),
             faults: fault.into_iter().collect(),
-            counters: self.hands.network.counters().list().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            counters: self.counters(),
         }
+    }
+
+    fn counters(&self) -> std::collections::BTreeMap<String, u64> {
+        let pieces = self.swarms.counters();
+        let pieces = [
+            ("pieces_sent_bytes", pieces.sent_bytes),
+            ("pieces_received_bytes", pieces.received_bytes),
+            ("pieces_wasted_bytes", pieces.wasted_bytes),
+        ];
+        self.hands.network.counters().list().into_iter().chain(pieces).map(|(name, count)| (name.to_owned(), count)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! One node of a fleet of real processes: its folder, its configuration, and its agent while that runs.
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::plan::PRODUCT;
 use super::service;
 use super::swell::Swell;
 use super::wait::until;
+use crate::lab::Host;
 
 /// How long an agent may take until it answers on its socket: twelve of them share a processor.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -28,13 +30,28 @@ pub struct Agent {
     name: String,
     pool: String,
     folder: PathBuf,
-    /// Its port in the mesh.
-    port: u16,
-    service_port: u16,
+    place: Place,
     /// Its agent runs under its supervisor.
     supervised: bool,
     api: Api,
     running: Option<Child>,
+}
+
+/// Where an agent listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its port in the mesh.
+    pub port: u16,
+    /// Its service's, on loopback.
+    pub service_port: u16,
+    /// Its host in a lab; else it is on loopback.
+    pub host: Option<Host>,
+}
+
+impl Place {
+    fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, |host| host.address)
+    }
 }
 
 /// The product, where it is the agent itself. The times are those of a test, on a busy machine.
@@ -73,10 +90,10 @@ pub struct Configuration<'a> {
 impl Agent {
     /// A node in `folder`. Nothing runs.
     #[must_use]
-    pub fn new(name: &str, pool: &str, folder: &Path, port: u16, service_port: u16) -> Self {
+    pub fn new(name: &str, pool: &str, folder: &Path, place: Place) -> Self {
         let api = Api::new(name, &folder.join("agent.sock"));
         let (name, pool, folder) = (name.to_owned(), pool.to_owned(), folder.to_path_buf());
-        Self { name, pool, folder, port, service_port, supervised: false, api, running: None }
+        Self { name, pool, folder, place, supervised: false, api, running: None }
     }
 
     /// Its name.
@@ -106,7 +123,7 @@ impl Agent {
     /// Where other members reach it.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("/ip4/127.0.0.1/tcp/{}", self.port)
+        format!("/ip4/{}/tcp/{}", self.place.ip(), self.place.port)
     }
 
     /// Its configuration's file.
@@ -142,7 +159,7 @@ fleet = "{fleet}"
 documents = ["{document}"]
 key-file = "node.key"
 certificate-file = "{certificate}"
-listen = ["{address}", "/ip4/127.0.0.1/udp/{port}/quic-v1"]
+listen = ["{address}", "/ip4/{ip}/udp/{port}/quic-v1"]
 bootstrap = [{bootstrap}]
 mdns = false
 socket = "agent.sock"
@@ -154,7 +171,8 @@ filter = "{log}"
             document = document.display(),
             certificate = certificate.display(),
             address = self.address(),
-            port = self.port,
+            ip = self.place.ip(),
+            port = self.place.port,
             bootstrap = quoted.join(", "),
         );
         let path = self.config_file();
@@ -180,7 +198,7 @@ healthy-after = 1
 unhealthy-after = 2
 "#,
             witness = configuration.witness.display(),
-            service_port = self.service_port,
+            service_port = self.place.service_port,
             name = self.name,
             PORT = service::PORT,
             WITNESS = service::WITNESS,
@@ -196,7 +214,16 @@ unhealthy-after = 2
         let log = File::options().create(true).append(true).open(self.log_file());
         let log = log.map_err(FleetError::io(format!("cannot write {}", self.log_file().display())))?;
         let second = log.try_clone().map_err(FleetError::io("cannot share the log's file"))?;
-        let mut command = Command::new(program);
+        let mut command = match &self.place.host {
+            // It becomes the program, so the leash holds.
+            Some(host) => {
+                let [ip, arguments @ ..] = host.enter();
+                let mut command = Command::new(ip);
+                command.args(arguments).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command.arg("leash").arg(std::process::id().to_string()).arg("--").arg(swell.path());
         let what = if self.supervised { "supervise" } else { "agent" };
         command.args([what, "--config"]).arg(self.config_file());

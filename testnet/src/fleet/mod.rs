@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use self::agent::{Agent, Configuration};
+use self::agent::{Agent, Configuration, Place};
 use self::api::StatusView;
 use self::error::FleetError;
 use self::operator::{Operator, Signed};
@@ -68,12 +68,13 @@ impl Fleet {
         let mut ports = ports::free(2 * nodes.len())?.into_iter();
         let mut agents = Vec::new();
         let mut requests = Vec::new();
+        let mut hosts = plan.hosts.iter().cloned();
         for (name, pool) in &nodes {
             let home = root.join("nodes").join(name);
             std::fs::create_dir_all(&home).map_err(FleetError::io(format!("cannot make {}", home.display())))?;
             requests.push(operator.init_node(&home, name, pool).await?);
             let (port, service_port) = (ports.next().unwrap_or(0), ports.next().unwrap_or(0));
-            agents.push(Agent::new(name, pool, &home, port, service_port));
+            agents.push(Agent::new(name, pool, &home, Place { port, service_port, host: hosts.next() }));
         }
         let admitted = operator.admit(&requests).await?;
         let socket = root.join("witness.sock");

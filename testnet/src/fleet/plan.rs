@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::lab::Host;
+
 /// The product that these fleets roll out.
 pub const PRODUCT: &str = "svc";
 
@@ -18,6 +20,8 @@ pub struct Plan {
     pub padding_bytes: usize,
     /// The product is the agent itself, and each agent runs under its supervisor. Otherwise it is the sample service.
     pub agents: bool,
+    /// A host of a lab for each node; when there are none, all are on loopback.
+    pub hosts: Vec<Host>,
 }
 
 /// One pool.
@@ -59,7 +63,7 @@ impl Plan {
     /// A fleet of `pools`, all of whose nodes know the first.
     #[must_use]
     pub fn new(pools: Vec<PoolPlan>) -> Self {
-        Self { pools, links: Links::Hub, log: "info".to_owned(), padding_bytes: 0, agents: false }
+        Self { pools, links: Links::Hub, log: "info".to_owned(), padding_bytes: 0, agents: false, hosts: Vec::new() }
     }
 
     /// Names of the nodes with their pools, in order.
