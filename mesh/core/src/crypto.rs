@@ -4,7 +4,9 @@
 
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 
+use crate::digest::Digest;
 use crate::node_id::NodeId;
+use crate::record::signed::{RecordError, SignedRecord};
 use crate::trust::key::PublicKey;
 
 /// What the core needs of cryptography.
@@ -17,6 +19,14 @@ pub trait Crypto: Send {
     fn verify_node(&self, node: &NodeId, message: &[u8], signature: &[u8; 64]) -> bool;
     /// Whether `signature` (r‖s, low s) is `key`'s ES256 signature over `message`.
     fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool;
+    /// Reads a record's wire form: [`SignedRecord::verify`]. A simulator of many nodes may remember what came of the same
+    /// bytes before, so that all of them share one record.
+    ///
+    /// # Errors
+    /// As [`SignedRecord::verify`].
+    fn open_record(&self, fleet: &Digest, bytes: &[u8]) -> Result<SignedRecord, RecordError> {
+        SignedRecord::verify(fleet, bytes, self)
+    }
 }
 
 /// [`Crypto`] in software: the real thing.

@@ -1,7 +1,6 @@
 //! The window through which the lease rules see this node's records, documents and silence.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
 use super::Node;
 use crate::digest::Digest;
@@ -12,8 +11,9 @@ use crate::node_id::NodeId;
 use crate::record::grants::{Grants, Promise};
 use crate::record::ledger::Ledger;
 use crate::record::status::Status;
+use crate::record::sync_set::SyncSet;
 use crate::record::{ClaimName, RecordKey, RecordKind, Stamp};
-use crate::spread::Documents;
+use crate::spread::{Documents, Paper};
 use crate::trust::shelf::Shelf;
 
 /// Borrowed parts of a node, so that a rule can look while another part of the node is changed.
@@ -86,16 +86,8 @@ impl Sight for NodeSight<'_> {
 }
 
 impl Documents for Shelf {
-    fn inventory(&self) -> Vec<(Digest, u64)> {
-        let mut documents: Vec<_> = Self::inventory(self).map(|(digest, kind)| (kind, digest)).collect();
-        documents.sort_unstable();
-        let fingerprinted = documents.into_iter().filter_map(|(_, digest)| {
-            // The envelope holds verified signatures only: its hash changes when one is added.
-            let envelope = Self::envelope(self, &digest)?;
-            let [a, b, c, d, e, f, g, h, ..] = *blake3::hash(envelope).as_bytes();
-            Some((digest, u64::from_le_bytes([a, b, c, d, e, f, g, h])))
-        });
-        fingerprinted.collect()
+    fn inventory(&self) -> &SyncSet<Paper> {
+        self.sync_set()
     }
 
     fn envelope(&self, digest: &Digest) -> Option<&[u8]> {

@@ -10,13 +10,14 @@
 //! What the records mean is decided in [`crate::rollout`] and [`crate::lease`].
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
 use super::grants::{Grants, Promise};
-use super::signed::SignedRecord;
+use super::signed::{self, SignedRecord};
 use super::status::{Status, Verdict};
+use super::sync_set::{SyncId, SyncSet};
 use super::verdicts::{self, Withdrawn};
 use super::{RecordKey, RecordKind, Stamp};
 use crate::limits::RECORDS;
@@ -52,13 +53,12 @@ pub enum Merged {
 #[error("two records that do not convict: they differ in node, kind or stamp, or are the same record")]
 pub struct NotAProof;
 
-/// 32 bytes that sync compares: 16 of the key's hash, then 16 of the hash of what is kept under it.
-pub type SyncId = [u8; 32];
-
 /// The map. Equality means that two replicas hold the same entries.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    entries: BTreeMap<RecordKey, (SyncId, Entry)>,
+    entries: BTreeMap<RecordKey, Entry>,
+    sync: SyncSet<RecordKey>,
+    convicted: BTreeSet<NodeId>,
     withdrawn: Withdrawn,
 }
 
@@ -106,16 +106,10 @@ impl Entry {
     }
 
     fn sync_id(&self) -> SyncId {
-        let key = self.key();
-        let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync record key");
-        of_key.update(&key.node.0);
-        of_key.update(&[u8::from(key.kind == RecordKind::Grants)]);
-        let mut of_content = blake3::Hasher::new_derive_key("groundswell 1 sync record content");
-        for record in self.records() {
-            of_content.update(&(record.bytes().len() as u64).to_le_bytes());
-            of_content.update(record.bytes());
+        match self {
+            Self::Record(record) => record.sync_id(),
+            Self::Proof(pair) => signed::sync_id(&self.key(), pair.iter().map(SignedRecord::bytes)),
         }
-        join_halves(&of_key.finalize(), &of_content.finalize())
     }
 
     /// The proof of two records, in its one order.
@@ -163,16 +157,6 @@ fn lowest_two(mut records: Vec<SignedRecord>) -> Entry {
     Entry::Proof(Box::new([first, second]))
 }
 
-/// Half of one hash, then half of the other.
-pub(crate) fn join_halves(first: &blake3::Hash, second: &blake3::Hash) -> SyncId {
-    let mut id = [0; 32];
-    let halves = first.as_bytes().iter().take(16).chain(second.as_bytes().iter().take(16));
-    for (to, from) in id.iter_mut().zip(halves) {
-        *to = *from;
-    }
-    id
-}
-
 impl Ledger {
     /// An empty map.
     #[must_use]
@@ -199,12 +183,12 @@ impl Ledger {
     /// Merges one entry, as read back from disk or taken from another ledger.
     pub fn merge_entry(&mut self, entry: Entry) -> Merged {
         let key = entry.key();
-        let Some((_, kept)) = self.entries.get(&key) else {
+        let Some(kept) = self.entries.get(&key) else {
             if self.entries.len() >= RECORDS {
                 return Merged::Full;
             }
             let merged = if matches!(entry, Entry::Proof(..)) { Merged::Convicted } else { Merged::New };
-            self.entries.insert(key, (entry.sync_id(), entry));
+            self.keep(key, entry);
             return merged;
         };
         if *kept == entry {
@@ -220,8 +204,16 @@ impl Ledger {
             self.withdrawn.note(key.node, old, new);
         }
         let merged = if matches!(joined, Entry::Proof(..)) { Merged::Convicted } else { Merged::New };
-        self.entries.insert(key, (joined.sync_id(), joined));
+        self.keep(key, joined);
         merged
+    }
+
+    fn keep(&mut self, key: RecordKey, entry: Entry) {
+        if matches!(entry, Entry::Proof(..)) {
+            self.convicted.insert(key.node);
+        }
+        self.sync.put(entry.sync_id(), key);
+        self.entries.insert(key, entry);
     }
 
     /// The node's latest status; `None` for a convict, whose word counts for nothing.
@@ -248,7 +240,7 @@ impl Ledger {
     /// What is kept under `key`, a convict's entries included.
     #[must_use]
     pub fn entry(&self, key: &RecordKey) -> Option<&Entry> {
-        self.entries.get(key).map(|(_, entry)| entry)
+        self.entries.get(key)
     }
 
     /// The stamp of what is kept under `key`; of a proof, that of both its records.
@@ -260,9 +252,7 @@ impl Ledger {
     /// Whether the node signed two records of either kind under one stamp.
     #[must_use]
     pub fn is_convicted(&self, node: &NodeId) -> bool {
-        [RecordKind::Status, RecordKind::Grants]
-            .into_iter()
-            .any(|kind| matches!(self.entry(&RecordKey { node: *node, kind }), Some(Entry::Proof(..))))
+        self.convicted.contains(node)
     }
 
     /// Every status of the node that is kept, a convict's included: one, or the two of a proof.
@@ -300,14 +290,13 @@ impl Ledger {
 
     /// All entries in key order, convicts' included.
     pub fn entries(&self) -> impl Iterator<Item = (&RecordKey, &Entry)> {
-        self.entries.iter().map(|(key, (_, entry))| (key, entry))
+        self.entries.iter()
     }
 
     /// Everything that is kept of nodes above `node`, in order of keys.
     pub fn entries_above(&self, node: NodeId) -> impl Iterator<Item = (&RecordKey, &Entry)> {
         let last = RecordKey { node, kind: RecordKind::Grants };
-        let above = self.entries.range((Bound::Excluded(last), Bound::Unbounded));
-        above.map(|(key, (_, entry))| (key, entry))
+        self.entries.range((Bound::Excluded(last), Bound::Unbounded))
     }
 
     /// The latest status of every node that is not convicted, in order of node ids.
@@ -321,27 +310,25 @@ impl Ledger {
     }
 
     fn bodies(&self, kind: RecordKind) -> impl Iterator<Item = (&NodeId, &SignedRecord)> {
-        let keys = self.entries.keys().filter(move |key| key.kind == kind);
-        keys.filter_map(|key| Some((&key.node, self.record(key)?)))
+        self.entries.iter().filter_map(move |(key, entry)| match entry {
+            Entry::Record(record) if key.kind == kind && !self.is_convicted(&key.node) => Some((&key.node, record)),
+            Entry::Record(_) | Entry::Proof(..) => None,
+        })
     }
 
     /// Convicted nodes, in order.
     pub fn convicts(&self) -> impl Iterator<Item = NodeId> {
-        let mut last = None;
-        self.entries().filter_map(move |(key, entry)| {
-            let fresh = matches!(entry, Entry::Proof(..)) && last != Some(key.node);
-            fresh.then(|| {
-                last = Some(key.node);
-                key.node
-            })
-        })
+        self.convicted.iter().copied()
     }
 
     /// Drops what is kept of a node: it left, and nothing needs its records any more (design, section 5, retention).
     pub fn forget(&mut self, node: &NodeId) {
         for kind in [RecordKind::Status, RecordKind::Grants] {
-            self.entries.remove(&RecordKey { node: *node, kind });
+            if let Some(entry) = self.entries.remove(&RecordKey { node: *node, kind }) {
+                self.sync.remove(&entry.sync_id());
+            }
         }
+        self.convicted.remove(node);
         self.withdrawn.forget(node);
     }
 
@@ -362,8 +349,8 @@ impl Ledger {
         self.entry(key).map(Entry::rank)
     }
 
-    /// What sync compares, one id per entry.
-    pub(crate) fn sync_ids(&self) -> impl Iterator<Item = (SyncId, RecordKey)> {
-        self.entries.iter().map(|(key, (id, _))| (*id, *key))
+    /// What sync compares.
+    pub(crate) fn sync_set(&self) -> &SyncSet<RecordKey> {
+        &self.sync
     }
 }

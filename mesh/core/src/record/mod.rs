@@ -2,13 +2,14 @@
 //!
 //! [`status`] and [`grants`] are the two bodies, [`signed`] their signed wire form,
 //! [`ledger`] the map that merges them and convicts equivocators, [`verdicts`] why a verdict never goes back,
-//! [`fit`] how a status stays small.
+//! [`fit`] how a status stays small, [`sync_set`] what two replicas compare.
 
 pub mod fit;
 pub mod grants;
 pub mod ledger;
 pub mod signed;
 pub mod status;
+pub mod sync_set;
 pub mod verdicts;
 
 use alloc::string::String;

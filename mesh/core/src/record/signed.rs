@@ -3,12 +3,14 @@
 //! The signature covers a domain tag, the fleet id, and the encoded head and body, so a record of one fleet,
 //! kind or node means nothing in another's place.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::grants::Grants;
 use super::status::Status;
+use super::sync_set::{SyncId, join_halves};
 use super::{RecordKey, RecordKind, Stamp};
 use crate::crypto::Crypto;
 use crate::digest::Digest;
@@ -31,13 +33,28 @@ pub enum RecordBody {
 }
 
 /// A record whose signature was verified. Built only by [`SignedRecord::sign`] and [`SignedRecord::verify`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedRecord {
+///
+/// It never changes, so copies share it: to clone one costs no more than to point at it.
+#[derive(Clone, Debug)]
+pub struct SignedRecord(Arc<Signed>);
+
+#[derive(Debug)]
+struct Signed {
     key: RecordKey,
     stamp: Stamp,
     body: RecordBody,
     bytes: Vec<u8>,
+    sync_id: SyncId,
 }
+
+/// The bytes are the one encoding of everything else.
+impl PartialEq for SignedRecord {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.bytes == other.0.bytes
+    }
+}
+
+impl Eq for SignedRecord {}
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,14 +96,14 @@ impl SignedRecord {
         let signature = crypto.sign(&message(fleet, &bytes));
         bytes.extend(signature);
         let key = RecordKey { node: wire.node, kind };
-        (bytes.len() <= limit(kind) && stamp < Stamp::PROOF).then_some(Self { key, stamp, body, bytes })
+        (bytes.len() <= limit(kind) && stamp < Stamp::PROOF).then(|| Self::new(key, stamp, body, bytes))
     }
 
     /// Decodes and verifies `bytes`. Accepts exactly what [`SignedRecord::sign`] makes, byte for byte.
     ///
     /// # Errors
     /// When the bytes are too large, of another version, malformed, or not signed by the node they name.
-    pub fn verify(fleet: &Digest, bytes: &[u8], crypto: &dyn Crypto) -> Result<Self, RecordError> {
+    pub fn verify<C: Crypto + ?Sized>(fleet: &Digest, bytes: &[u8], crypto: &C) -> Result<Self, RecordError> {
         if bytes.len() > GRANTS_BYTES.max(STATUS_BYTES) {
             return Err(RecordError::TooLarge);
         }
@@ -109,7 +126,12 @@ impl SignedRecord {
         if !crypto.verify_node(&wire.node, &message(fleet, signed), signature) {
             return Err(RecordError::Signature);
         }
-        Ok(Self { key: RecordKey { node: wire.node, kind: wire.kind }, stamp: wire.stamp, body, bytes: bytes.to_vec() })
+        Ok(Self::new(RecordKey { node: wire.node, kind: wire.kind }, wire.stamp, body, bytes.to_vec()))
+    }
+
+    fn new(key: RecordKey, stamp: Stamp, body: RecordBody, bytes: Vec<u8>) -> Self {
+        let sync_id = sync_id(&key, [bytes.as_slice()]);
+        Self(Arc::new(Signed { key, stamp, body, bytes, sync_id }))
     }
 
     /// Reads whose record of which stamp `bytes` claim to be. Nothing is verified: for finding duplicates only.
@@ -131,31 +153,37 @@ impl SignedRecord {
     /// Whose record of which kind.
     #[must_use]
     pub fn key(&self) -> RecordKey {
-        self.key
+        self.0.key
     }
 
     /// Its place in its writer's order.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
-        self.stamp
+        self.0.stamp
     }
 
     /// What it says.
     #[must_use]
     pub fn body(&self) -> &RecordBody {
-        &self.body
+        &self.0.body
     }
 
     /// Its wire form.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
+    }
+
+    /// What sync compares of it.
+    #[must_use]
+    pub fn sync_id(&self) -> SyncId {
+        self.0.sync_id
     }
 
     /// What it says, if it is a status.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
-        match &self.body {
+        match &self.0.body {
             RecordBody::Status(status) => Some(status),
             RecordBody::Grants(_) => None,
         }
@@ -164,11 +192,24 @@ impl SignedRecord {
     /// What it says, if it is grants.
     #[must_use]
     pub fn grants(&self) -> Option<&Grants> {
-        match &self.body {
+        match &self.0.body {
             RecordBody::Grants(grants) => Some(grants),
             RecordBody::Status(_) => None,
         }
     }
+}
+
+/// The id in sync of what is kept under `key`: one record, or the two of a proof, by their bytes.
+pub(super) fn sync_id<'a>(key: &RecordKey, records: impl IntoIterator<Item = &'a [u8]>) -> SyncId {
+    let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync record key");
+    of_key.update(&key.node.0);
+    of_key.update(&[u8::from(key.kind == RecordKind::Grants)]);
+    let mut of_content = blake3::Hasher::new_derive_key("groundswell 1 sync record content");
+    for bytes in records {
+        of_content.update(&(bytes.len() as u64).to_le_bytes());
+        of_content.update(bytes);
+    }
+    join_halves(&of_key.finalize(), &of_content.finalize())
 }
 
 fn limit(kind: RecordKind) -> usize {

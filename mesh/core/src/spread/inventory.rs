@@ -1,113 +1,95 @@
-//! What sync compares: one id per entry of the ledger and per document, sorted, and fingerprints of ranges of them.
-//!
-//! The first half of an id names the thing (a record's key, a document's digest), the second half its state (the record's
-//! bytes, the document's signatures), so two states of one thing lie side by side. Ranges are those ids that begin with
-//! the same half-bytes, as in a trie with 16 children.
+//! Both maps of one node as sync compares them: the ledger's ids and the shelf's, added up together.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 use super::Documents;
 use crate::digest::Digest;
-use crate::record::ledger::{Ledger, SyncId, join_halves};
+use crate::record::ledger::Ledger;
+use crate::record::sync_set::{Fingerprint, SyncId, SyncSet, join_halves};
 use crate::record::{RecordKey, Stamp};
-
-/// Depth at which a range holds one thing at most: the half-bytes of half an id.
-pub(super) const DEEPEST: usize = 32;
-
-/// Hash over all ids of a range; zeros when it is empty.
-pub(super) type Fingerprint = [u8; 16];
 
 /// A thing that sync moves. Ordered as a stranger takes them in: documents first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Item {
-    /// A document, by its place in the order in which they can be accepted.
-    Document(u32, Digest),
+    /// A document.
+    Document(Paper),
     /// A record or a proof.
     Record(RecordKey),
 }
 
-/// Both maps of one node at one moment.
-#[derive(Debug)]
-pub(super) struct Inventory {
-    sorted: Vec<(SyncId, Item)>,
+/// A document that sync carries. Ordered as a stranger can accept them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Paper {
+    /// Lower ones come first: fleet documents, then certificates, then what they sign for.
+    pub rank: u32,
+    /// Its body digest.
+    pub digest: Digest,
 }
 
-impl Inventory {
-    pub(super) fn of(ledger: &Ledger, documents: &dyn Documents) -> Self {
-        let mut sorted: Vec<(SyncId, Item)> = ledger.sync_ids().map(|(id, key)| (id, Item::Record(key))).collect();
-        for (place, (digest, signatures)) in (0..).zip(documents.inventory()) {
-            sorted.push((document_id(&digest, signatures), Item::Document(place, digest)));
-        }
-        sorted.sort_unstable();
-        Self { sorted }
+impl Paper {
+    /// Its id in sync. `signatures` is a fingerprint of its verified signatures.
+    #[must_use]
+    pub fn sync_id(&self, signatures: u64) -> SyncId {
+        let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync document key");
+        of_key.update(&self.digest.0);
+        let mut of_content = blake3::Hasher::new_derive_key("groundswell 1 sync document content");
+        of_content.update(&self.digest.0);
+        of_content.update(&signatures.to_le_bytes());
+        join_halves(&of_key.finalize(), &of_content.finalize())
+    }
+}
+
+/// Both maps of one node at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inventory<'a> {
+    records: &'a SyncSet<RecordKey>,
+    documents: &'a SyncSet<Paper>,
+}
+
+impl<'a> Inventory<'a> {
+    pub(super) fn of(ledger: &'a Ledger, documents: &'a dyn Documents) -> Self {
+        Self { records: ledger.sync_set(), documents: documents.inventory() }
     }
 
     pub(super) fn whole(&self) -> Fingerprint {
-        fingerprint(&self.sorted)
+        self.records.whole().and(self.documents.whole()).fingerprint()
     }
 
-    /// What lies in the range of `prefix`, a list of half-bytes.
-    pub(super) fn range(&self, prefix: &[u8]) -> &[(SyncId, Item)] {
-        let from = self.sorted.partition_point(|(id, _)| compare(id, prefix) == Ordering::Less);
-        let to = self.sorted.partition_point(|(id, _)| compare(id, prefix) != Ordering::Greater);
-        self.sorted.get(from..to).unwrap_or_default()
+    /// The fingerprint of the range of `prefix`, a list of half-bytes.
+    pub(super) fn fingerprint(&self, prefix: &[u8]) -> Fingerprint {
+        self.records.sum(prefix).and(self.documents.sum(prefix)).fingerprint()
+    }
+
+    /// How many things lie in a range.
+    pub(super) fn count(&self, prefix: &[u8]) -> u64 {
+        self.records.sum(prefix).and(self.documents.sum(prefix)).count()
+    }
+
+    /// What lies in a range, in order of ids.
+    pub(super) fn range(&self, prefix: &[u8]) -> Vec<(SyncId, Item)> {
+        let records = self.records.range(prefix).map(|(id, key)| (*id, Item::Record(*key)));
+        let mut range: Vec<_> = records.collect();
+        range.extend(self.documents.range(prefix).map(|(id, paper)| (*id, Item::Document(*paper))));
+        range.sort_unstable();
+        range
     }
 
     /// The thing whose id this is, or another state of it.
-    pub(super) fn thing(&self, id: &SyncId) -> Option<&(SyncId, Item)> {
-        let at = self.sorted.partition_point(|(other, _)| half(other) < half(id));
-        self.sorted.get(at).filter(|(other, _)| half(other) == half(id))
+    pub(super) fn thing(&self, id: &SyncId) -> Option<(SyncId, Item)> {
+        let record = self.records.thing(id).map(|(id, key)| (*id, Item::Record(*key)));
+        record.or_else(|| self.documents.thing(id).map(|(id, paper)| (*id, Item::Document(*paper))))
     }
-}
-
-/// Which half of an id names the thing.
-pub(super) fn half(id: &SyncId) -> &[u8] {
-    id.split_at(16).0
-}
-
-pub(super) fn fingerprint(range: &[(SyncId, Item)]) -> Fingerprint {
-    let mut print = [0; 16];
-    if !range.is_empty() {
-        let mut hasher = blake3::Hasher::new();
-        for (id, _) in range {
-            hasher.update(id);
-        }
-        hasher.finalize_xof().fill(&mut print);
-    }
-    print
-}
-
-/// Where the ids that begin like `id` stand to those that begin with `prefix`.
-fn compare(id: &SyncId, prefix: &[u8]) -> Ordering {
-    let nibbles = id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    nibbles.take(prefix.len()).cmp(prefix.iter().copied())
-}
-
-fn document_id(digest: &Digest, signatures: u64) -> SyncId {
-    let mut of_key = blake3::Hasher::new_derive_key("groundswell 1 sync document key");
-    of_key.update(&digest.0);
-    let mut of_content = blake3::Hasher::new_derive_key("groundswell 1 sync document content");
-    of_content.update(&digest.0);
-    of_content.update(&signatures.to_le_bytes());
-    join_halves(&of_key.finalize(), &of_content.finalize())
 }
 
 /// Where a thing stands in the order of entries; none for documents, whose signatures only add up.
 pub(super) fn rank(item: &Item, ledger: &Ledger) -> Option<Stamp> {
     match item {
         Item::Record(key) => ledger.rank(key),
-        Item::Document(..) => None,
+        Item::Document(_) => None,
     }
 }
 
-/// Splits the range of `prefix` by its next half-byte, in order.
-pub(super) fn children<'a>(prefix: &[u8], inventory: &'a Inventory) -> BTreeMap<Vec<u8>, &'a [(SyncId, Item)]> {
-    let child = |nibble: u8| {
-        let prefix: Vec<u8> = prefix.iter().copied().chain([nibble]).collect();
-        let range = inventory.range(&prefix);
-        (prefix, range)
-    };
-    (0..16).map(child).collect()
+/// The 16 ranges into which the next half-byte splits that of `prefix`, in order.
+pub(super) fn children(prefix: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    (0..16_u8).map(|nibble| prefix.iter().copied().chain([nibble]).collect())
 }

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 pub use frame::FrameError;
 use frame::{Frame, Items};
 use inventory::Inventory;
+pub use inventory::Paper;
 use push::{Outbox, Push, Sifted, pick, sift};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -28,6 +29,7 @@ use crate::node_id::NodeId;
 use crate::record::RecordKey;
 use crate::record::ledger::Ledger;
 use crate::record::signed::SignedRecord;
+use crate::record::sync_set::SyncSet;
 use crate::time::Time;
 
 /// A node syncs with a random neighbour this often, more or less a fifth.
@@ -45,9 +47,8 @@ const SYNC_AGAIN_MS: u64 = 5_000;
 
 /// The documents that sync carries, as the trust room keeps them.
 pub trait Documents {
-    /// Everything that peers should have, with a fingerprint of its verified signatures, in the order in which a
-    /// stranger can accept it: fleet documents first, then certificates, then what they sign for.
-    fn inventory(&self) -> Vec<(Digest, u64)>;
+    /// Everything that peers should have, each under [`Paper::sync_id`].
+    fn inventory(&self) -> &SyncSet<Paper>;
     /// The published form of one of them.
     fn envelope(&self, digest: &Digest) -> Option<&[u8]>;
 }

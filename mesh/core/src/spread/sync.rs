@@ -21,15 +21,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Documents;
 use super::frame::{Frame, FrameError, Items, PACKED_BYTES};
-use super::inventory::{self, DEEPEST, Fingerprint, Inventory, Item, half};
+use super::inventory::{self, Inventory, Item, Paper};
 use super::push::{Sifted, sift};
 use crate::limits::{FRAME_ITEMS, SYNC_RANGES, SYNC_TURNS};
-use crate::record::ledger::{Entry, Ledger, SyncId};
+use crate::record::ledger::{Entry, Ledger};
+use crate::record::sync_set::{DEEPEST, Fingerprint, SyncId, half};
 use crate::record::{RecordKey, Stamp};
 use crate::time::Time;
 
 /// Ranges of at most this many ids are listed rather than split: below it, ids cost less than 16 fingerprints.
-const LISTED: usize = 8;
+const LISTED: u64 = 8;
 /// Most entries of one list in a turn.
 const LIST: usize = FRAME_ITEMS / 8;
 /// Most ranges in a turn: 256 fingerprint bytes each keep far within a frame.
@@ -127,7 +128,7 @@ pub(super) struct Taken {
 
 impl Session {
     /// Begins a session: its state, and its first frame.
-    pub(super) fn begin(now: Time, id: u64, inventory: &Inventory) -> (Self, Frame) {
+    pub(super) fn begin(now: Time, id: u64, inventory: &Inventory<'_>) -> (Self, Frame) {
         let turn = Turn { session: id, by_initiator: true, whole: Some(inventory.whole()), end: true, ..Turn::default() };
         (Self { number: 1, said_end: true, ..Self::new(now, id, true) }, Frame::Sync(turn))
     }
@@ -172,7 +173,7 @@ impl Session {
         let inventory = Inventory::of(ledger, documents);
         let comparing = !turn.ranges.is_empty() || turn.whole.is_some();
         if turn.whole.is_some_and(|whole| whole != inventory.whole()) {
-            self.open(Vec::new(), inventory.range(&[]), &inventory);
+            self.open(Vec::new(), &inventory);
         }
         for range in turn.ranges {
             self.compare(range, &inventory, ledger);
@@ -190,25 +191,25 @@ impl Session {
     }
 
     /// Opens a range whose fingerprint differs: its ids if they are few, else its children.
-    fn open(&mut self, prefix: Vec<u8>, range: &[(SyncId, Item)], inventory: &Inventory) {
-        let content = if range.len() <= LISTED || prefix.len() >= DEEPEST {
-            Content::All(range.iter().map(|(id, _)| *id).collect())
+    fn open(&mut self, prefix: Vec<u8>, inventory: &Inventory<'_>) {
+        let content = if inventory.count(&prefix) <= LISTED || prefix.len() >= DEEPEST {
+            Content::All(inventory.range(&prefix).into_iter().map(|(id, _)| id).collect())
         } else {
             let mut prints = Box::new([Fingerprint::default(); 16]);
-            for (print, (_, child)) in prints.iter_mut().zip(inventory::children(&prefix, inventory)) {
-                *print = inventory::fingerprint(child);
+            for (print, child) in prints.iter_mut().zip(inventory::children(&prefix)) {
+                *print = inventory.fingerprint(&child);
             }
             Content::Children(prints)
         };
         self.ranges.insert(prefix, content);
     }
 
-    fn compare(&mut self, range: Range, inventory: &Inventory, ledger: &Ledger) {
+    fn compare(&mut self, range: Range, inventory: &Inventory<'_>, ledger: &Ledger) {
         match range.content {
             Content::Children(prints) => {
-                for ((prefix, child), print) in inventory::children(&range.prefix, inventory).into_iter().zip(*prints) {
-                    if inventory::fingerprint(child) != print {
-                        self.open(prefix, child, inventory);
+                for (child, print) in inventory::children(&range.prefix).zip(*prints) {
+                    if inventory.fingerprint(&child) != print {
+                        self.open(child, inventory);
                     }
                 }
             }
@@ -216,11 +217,11 @@ impl Session {
                 let theirs: BTreeSet<SyncId> = theirs.into_iter().collect();
                 for id in &theirs {
                     match inventory.thing(id) {
-                        Some((mine, _)) if mine == id => {}
+                        Some((mine, _)) if mine == *id => {}
                         Some((_, item)) => {
-                            self.wanted.insert(Wanted { id: *id, holds: inventory::rank(item, ledger) });
-                            if matches!(item, Item::Document(..)) {
-                                self.give.insert(*item);
+                            self.wanted.insert(Wanted { id: *id, holds: inventory::rank(&item, ledger) });
+                            if matches!(item, Item::Document(_)) {
+                                self.give.insert(item);
                             }
                         }
                         None => {
@@ -229,23 +230,23 @@ impl Session {
                     }
                 }
                 let halves: BTreeSet<&[u8]> = theirs.iter().map(half).collect();
-                let lacking = inventory.range(&range.prefix).iter().filter(|(id, _)| !halves.contains(half(id)));
-                self.give.extend(lacking.map(|(_, item)| *item));
+                let lacking = inventory.range(&range.prefix).into_iter().filter(|(id, _)| !halves.contains(half(id)));
+                self.give.extend(lacking.map(|(_, item)| item));
             }
         }
     }
 
     /// The peer wants an id: gives it, or pulls what the peer holds where that is newer; both under one stamp.
-    fn serve(&mut self, wanted: &Wanted, inventory: &Inventory, ledger: &Ledger) {
+    fn serve(&mut self, wanted: &Wanted, inventory: &Inventory<'_>, ledger: &Ledger) {
         let Some((_, item)) = inventory.thing(&wanted.id) else { return };
-        let mine = inventory::rank(item, ledger);
+        let mine = inventory::rank(&item, ledger);
         if let (Item::Record(key), Some(theirs)) = (item, wanted.holds)
             && Some(theirs) >= mine
         {
-            self.pull.insert(*key);
+            self.pull.insert(key);
         }
         if mine >= wanted.holds || mine.is_none() {
-            self.give.insert(*item);
+            self.give.insert(item);
         }
     }
 
@@ -282,7 +283,7 @@ impl Session {
             && let Some(item) = self.give.first().copied()
         {
             let size = match item {
-                Item::Document(_, digest) => documents.envelope(&digest).map_or(0, <[u8]>::len),
+                Item::Document(Paper { digest, .. }) => documents.envelope(&digest).map_or(0, <[u8]>::len),
                 Item::Record(key) => ledger.entry(&key).map_or(0, Entry::size),
             };
             if bytes > 0 && bytes + size > PACKED_BYTES {
@@ -291,7 +292,7 @@ impl Session {
             self.give.remove(&item);
             bytes += size;
             match item {
-                Item::Document(_, digest) => items.documents.extend(documents.envelope(&digest).map(<[u8]>::to_vec)),
+                Item::Document(Paper { digest, .. }) => items.documents.extend(documents.envelope(&digest).map(<[u8]>::to_vec)),
                 Item::Record(key) => ledger.entry(&key).into_iter().for_each(|entry| items.put(entry)),
             }
         }

@@ -9,8 +9,9 @@ use groundswell_core::record::grants::Grants;
 use groundswell_core::record::ledger::{Ledger, Merged};
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
 use groundswell_core::record::status::Status;
+use groundswell_core::record::sync_set::SyncSet;
 use groundswell_core::record::{RecordKey, Stamp};
-use groundswell_core::spread::{Documents, Heard, Received, Spread};
+use groundswell_core::spread::{Documents, Heard, Paper, Received, Spread};
 use groundswell_core::time::Time;
 use groundswell_core::trust::key::PublicKey;
 use rand_chacha::ChaCha8Rng;
@@ -43,13 +44,24 @@ impl Crypto for HashCrypto {
 }
 
 /// Documents are any bytes here: named by their digest, with the number of their signatures in the last byte.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Papers(pub(crate) Vec<(Digest, Vec<u8>)>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Papers(pub(crate) Vec<(Digest, Vec<u8>)>, SyncSet<Paper>);
+
+impl PartialEq for Papers {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
 
 impl Papers {
     pub(crate) fn offer(&mut self, bytes: Vec<u8>) {
         let Some((signatures, body)) = bytes.split_last() else { return };
         let digest = Digest::of(body);
+        let known = self.0.iter().find(|(known, _)| *known == digest).and_then(|(_, known)| known.last());
+        if known < Some(signatures) {
+            let paper = Paper { rank: 0, digest };
+            self.1.put(paper.sync_id(u64::from(*signatures)), paper);
+        }
         match self.0.iter_mut().find(|(known, _)| *known == digest) {
             Some((_, known)) if known.last() < Some(signatures) => *known = bytes,
             Some(_) => {}
@@ -60,8 +72,8 @@ impl Papers {
 }
 
 impl Documents for Papers {
-    fn inventory(&self) -> Vec<(Digest, u64)> {
-        self.0.iter().map(|(digest, bytes)| (*digest, bytes.last().map_or(0, |count| u64::from(*count)))).collect()
+    fn inventory(&self) -> &SyncSet<Paper> {
+        &self.1
     }
 
     fn envelope(&self, digest: &Digest) -> Option<&[u8]> {

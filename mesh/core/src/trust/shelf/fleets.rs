@@ -78,7 +78,7 @@ impl Shelf {
         }
         let mut generations: Vec<(u64, Digest)> = Vec::new();
         let mut gone: Vec<Digest> = Vec::new();
-        for (digest, held) in &self.held {
+        for (digest, held) in self.held.iter() {
             match &held.body {
                 Body::Rollout(rollout) => generations.push((rollout.generation.get(), *digest)),
                 Body::Fleet(_) => {}

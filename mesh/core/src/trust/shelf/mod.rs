@@ -4,6 +4,7 @@
 //! methods that judge take a wall clock. Each kind has its file: [`fleets`], [`certificates`], [`releases`], [`rosters`],
 //! [`rollouts`]; [`retention`] keeps the whole within its bounds, [`shown`] judges what peers show at doors.
 
+mod binder;
 mod certificates;
 mod fleets;
 mod releases;
@@ -15,8 +16,8 @@ mod shown;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
-use core::ops::Bound;
 
+use self::binder::{Binder, Held};
 use super::local::LocalTrust;
 use super::threshold::{Signers, count_distinct};
 use super::{guard_rails, verify};
@@ -28,6 +29,8 @@ use crate::documents::{Body, Kind};
 use crate::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES};
 use crate::node_id::NodeId;
 use crate::number::Sequence;
+use crate::record::sync_set::SyncSet;
+use crate::spread::Paper;
 use crate::text::{Product, RolloutId, Version};
 use crate::time::Timestamp;
 use crate::trust::key::PublicKey;
@@ -44,7 +47,7 @@ pub struct Shelf {
     fleet_id: Digest,
     local: LocalTrust,
     floor: Timestamp,
-    held: BTreeMap<Digest, Held>,
+    held: Binder,
     /// The fleet version that verifies; set once the first arrives.
     fleet: Option<Digest>,
     fleets: BTreeMap<u64, Rivals>,
@@ -60,17 +63,6 @@ pub struct Shelf {
     documents: usize,
     /// See [`Shelf::revision`].
     revision: u64,
-}
-
-/// A verified document.
-#[derive(Clone, Debug)]
-struct Held {
-    body: Body,
-    body_bytes: usize,
-    envelope: Vec<u8>,
-    /// SHA-256 of the envelope: hashed once, however often it is listed.
-    published: Digest,
-    signers: Signers,
 }
 
 /// What became of an offered document that was not refused.
@@ -118,7 +110,7 @@ impl Shelf {
             fleet_id,
             local,
             floor: Timestamp::default(),
-            held: BTreeMap::new(),
+            held: Binder::default(),
             fleet: None,
             fleets: BTreeMap::new(),
             certificates: BTreeMap::new(),
@@ -274,15 +266,18 @@ impl Shelf {
         } else {
             count_distinct(&envelope.body, &new, &self.keys_for(&held.body), crypto)
         };
-        let held = self.held.get_mut(&digest).expect("asked for a held document");
-        let changed = held.signers.extend(&signers);
+        let mut merged = held.signers.clone();
+        let changed = merged.extend(&signers);
         if changed {
-            let merged = Envelope { kind: envelope.kind, body: envelope.body.clone(), signatures: held.signers.signatures() };
-            held.envelope = merged.to_bytes();
-            held.published = Digest::of(&held.envelope);
+            self.held.sign_anew(&digest, |held| {
+                let signatures = merged.signatures();
+                held.envelope = Envelope { kind: envelope.kind, body: envelope.body.clone(), signatures }.to_bytes();
+                held.published = Digest::of(&held.envelope);
+                held.signers = merged;
+            });
             self.revision += 1;
         }
-        let bytes = held.envelope.clone();
+        let bytes = self.envelope(&digest).unwrap_or_default().to_vec();
         let (kind, dropped) = (envelope.kind, Vec::new());
         Ok(Offered { kind, digest, fresh: false, changed, envelope: bytes, dropped, conflict: None })
     }
@@ -391,8 +386,14 @@ impl Shelf {
 
     /// The same above `after`.
     pub fn inventory_after(&self, after: Digest) -> impl Iterator<Item = (Digest, Kind)> + '_ {
-        let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
+        let above = self.held.after(after);
         above.map(|(digest, held)| (*digest, held.body.kind())).filter(|(_, kind)| *kind != Kind::Roster)
+    }
+
+    /// What sync compares of the same.
+    #[must_use]
+    pub fn sync_set(&self) -> &SyncSet<Paper> {
+        self.held.inventory()
     }
 
     /// The newest `issuedAt` verified; a new fleet version sets it anew. Keep it on disk.

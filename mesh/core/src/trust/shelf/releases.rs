@@ -25,7 +25,7 @@ impl Shelf {
 
     /// All releases, in order of digests.
     pub fn releases(&self) -> impl Iterator<Item = (Digest, &Release)> + '_ {
-        self.held.iter().filter_map(|(digest, held)| match &held.body {
+        self.held.releases().filter_map(|(digest, held)| match &held.body {
             Body::Release(release) => Some((*digest, release)),
             _ => None,
         })

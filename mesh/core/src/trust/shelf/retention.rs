@@ -78,7 +78,7 @@ impl Shelf {
         let Some(held) = self.held.remove(digest) else { return };
         self.revision += 1;
         self.documents -= usize::from(!matches!(held.body.kind(), Kind::Node | Kind::Roster));
-        match held.body {
+        match &held.body {
             Body::Fleet(fleet) => unlist(&mut self.fleets, &fleet.version, digest),
             Body::Node(certificate) => {
                 if let Some(serials) = self.certificates.get_mut(&certificate.node) {
@@ -93,7 +93,7 @@ impl Shelf {
                 if let Some(sequences) = self.release_sequences.get_mut(&release.product) {
                     unlist(sequences, &release.sequence, digest);
                 }
-                unlist(&mut self.release_versions, &(release.product, release.version), digest);
+                unlist(&mut self.release_versions, &(release.product.clone(), release.version.clone()), digest);
             }
             Body::Roster(roster) => unlist(&mut self.rosters, &roster.version, digest),
             Body::Rollout(rollout) => self.unlist_generation(&rollout.id, rollout.generation, digest),
