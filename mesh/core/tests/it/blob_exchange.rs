@@ -317,6 +317,57 @@ fn a_piece_that_cannot_be_read_is_withdrawn() {
 }
 
 #[test]
+fn on_a_thin_line_what_waits_behind_a_piece_that_comes_is_waited_for() {
+    let l = layout(6);
+    let mut exchange = leecher(l);
+    greet(&mut exchange, 1, PieceSet::full(l));
+    let taken = |exchange: &mut Exchange, now, pieces: &[u32]| {
+        exchange.heard(now, peer(1), &offer(pieces, 1_000)).unwrap();
+        assert!(said_to(&exchange.take_messages(now), 1).contains(&Message::Take(pieces[0])));
+    };
+    exchange.take_messages(START);
+    taken(&mut exchange, START, &[0]);
+    // 4 KiB every two seconds: a piece takes half a minute, and the next was promised when its first part came.
+    for (at, piece) in (0..5_u32).enumerate() {
+        let begins = ms(32_000 * u64::try_from(at).unwrap());
+        for part in 0..16_usize {
+            let now = begins + ms(2_000 * u64::try_from(part + 1).unwrap());
+            exchange.part(now, peer(1), piece, part * 4_096, 4_096).unwrap();
+            if part == 0 {
+                taken(&mut exchange, now, &[piece + 1]);
+            }
+            exchange.tick(now);
+            let said = said_to(&exchange.take_messages(now), 1);
+            assert!(!said.iter().any(|word| matches!(word, Message::Cancel(_))), "piece {piece}, part {part}: {said:?}");
+            assert_eq!(exchange.take_silent(), []);
+        }
+        exchange.stored(begins + ms(32_000), piece);
+    }
+    // Nothing comes any more: then it is given up.
+    for second in 160..500 {
+        exchange.tick(ms(second * 1_000));
+    }
+    assert!(said_to(&exchange.take_messages(ms(500_000)), 1).contains(&Message::Cancel(5)));
+}
+
+#[test]
+fn whoever_takes_its_word_back_again_and_again_is_given_up() {
+    let l = layout(8);
+    let mut exchange = leecher(l);
+    greet(&mut exchange, 1, PieceSet::full(l));
+    for piece in 0..4 {
+        exchange.heard(START, peer(1), &offer(&[piece], 100)).unwrap();
+        exchange.take_messages(START);
+        exchange.part(START, peer(1), piece, 0, 1_000).unwrap();
+        assert!(exchange.expects(piece));
+        exchange.heard(START, peer(1), &Message::Withdraw(piece)).unwrap();
+        assert!(!exchange.expects(piece), "what came of it is of no use");
+    }
+    exchange.tick(ms(500));
+    assert_eq!(exchange.take_silent(), [peer(1)]);
+}
+
+#[test]
 fn one_neighbour_too_many_is_refused() {
     let l = layout(3);
     let mut exchange = seed(l);

@@ -290,13 +290,40 @@ pub async fn read_answer(stream: &mut (impl AsyncRead + Unpin), number: u32, exp
     timeout(limits::ANSWER_WITHIN, read_answer_patiently(stream, number, expected)).await.unwrap_or(Err(WireError::Stalled))
 }
 
-async fn read_answer_patiently(
+/// Reads the head of the answer to a request for a piece of `length` bytes: what refuses it, or nothing, and then its
+/// bytes follow, to be read by [`read_part`]. Not cancel-safe.
+///
+/// # Errors
+/// [`WireError`]; after any of them the stream is of no more use.
+pub(crate) async fn begin_piece(
     stream: &mut (impl AsyncRead + Unpin),
     number: u32,
-    expected: Expected,
-) -> Result<Answer, WireError> {
+    length: usize,
+) -> Result<Option<Refusal>, WireError> {
+    let expected = Expected::Piece(length);
     let mut header = [0; 9];
-    read_exact(stream, &mut header).await?;
+    let read = timeout(limits::ANSWER_WITHIN, read_exact(stream, &mut header)).await;
+    read.unwrap_or(Err(WireError::Stalled))?;
+    let (tag, _) = read_header(header, number, expected)?;
+    if tag != 0 {
+        return Ok(None);
+    }
+    let [reason] = read_part(stream, 1).await?.try_into().unwrap_or_default();
+    Refusal::of(reason).map(Some).ok_or(WireError::Tag { expected, tag })
+}
+
+/// Reads the next so many bytes of an answer that was begun. Not cancel-safe.
+///
+/// # Errors
+/// As [`read_answer`].
+pub(crate) async fn read_part(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WireError> {
+    let mut bytes = vec![0; length];
+    let read = timeout(limits::ANSWER_WITHIN, read_exact(stream, &mut bytes)).await;
+    read.unwrap_or(Err(WireError::Stalled)).map(|()| bytes)
+}
+
+/// Tag and length of an answer that may be one to request `number`.
+fn read_header(header: [u8; 9], number: u32, expected: Expected) -> Result<(u8, usize), WireError> {
     let [n0, n1, n2, n3, tag, l0, l1, l2, l3] = header;
     let found = u32::from_be_bytes([n0, n1, n2, n3]);
     if found != number {
@@ -304,9 +331,18 @@ async fn read_answer_patiently(
     }
     let announced = u32::from_be_bytes([l0, l1, l2, l3]);
     let length = usize::try_from(announced).map_err(|_| WireError::Length { expected, found: announced })?;
-    if !expected.allows(tag, length)? {
-        return Err(WireError::Length { expected, found: announced });
-    }
+    if expected.allows(tag, length)? { Ok((tag, length)) } else { Err(WireError::Length { expected, found: announced }) }
+}
+
+async fn read_answer_patiently(
+    stream: &mut (impl AsyncRead + Unpin),
+    number: u32,
+    expected: Expected,
+) -> Result<Answer, WireError> {
+    let mut header = [0; 9];
+    read_exact(stream, &mut header).await?;
+    let (tag, length) = read_header(header, number, expected)?;
+    let announced = u32::try_from(length).unwrap_or(u32::MAX);
     let mut payload = vec![0; length];
     read_exact(stream, &mut payload).await?;
     match (tag, payload.as_slice()) {

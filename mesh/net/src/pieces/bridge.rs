@@ -10,7 +10,7 @@ use groundswell_core::blob::exchange::Message;
 use groundswell_core::blob::exchange::message::Part;
 use groundswell_core::blob::{Layout, PieceSet};
 use groundswell_core::digest::Digest;
-use groundswell_core::limits::{BLOB_OFFERED, BLOB_PART_BYTES, BLOB_REFUSALS, BLOB_WINDOW_BYTES, BLOB_WINDOW_PIECES};
+use groundswell_core::limits::{BLOB_OFFERED, BLOB_REFUSALS, BLOB_WINDOW_BYTES, BLOB_WINDOW_PIECES};
 use groundswell_core::node_id::NodeId;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
@@ -24,6 +24,8 @@ use crate::blobs::{Charge, Duplex};
 /// What was asked for is to be here within this time, or a window's worth of it is with another peer sooner: requests
 /// cannot be taken back.
 const ASKED_FOR: Duration = Duration::from_secs(1);
+/// A piece is handed on in parts of this size: at 2 KB/s it still moves.
+const PASSED_ON_BYTES: usize = 16 * 1024;
 /// A piece that was passed over is not offered again for so long.
 const PASSED_FOR: Duration = Duration::from_millis(200);
 
@@ -108,7 +110,7 @@ impl Bridge {
             refused: 0,
             first,
             useful: Instant::now(),
-            usual: Duration::from_millis(50),
+            usual: Duration::from_millis(500),
         });
         let moved = Notify::new();
         let (reader, writer) = stream.split();
@@ -200,6 +202,15 @@ impl Talk<'_> {
     async fn listen(&self, mut reader: ReadHalf<Box<dyn Duplex>>, mut answers: mpsc::UnboundedReceiver<Pending>) -> Gone {
         while let Some((number, asked, expected)) = answers.recv().await {
             let began = Instant::now();
+            if let (Asked::Piece(piece), Expected::Piece(length)) = (asked, expected) {
+                match self.pass_on(&mut reader, number, piece, length).await {
+                    Ok(()) => self.ledger().arrived(piece, began.elapsed()),
+                    Err(Some(gone)) => return gone,
+                    Err(None) => {}
+                }
+                self.moved.notify_one();
+                continue;
+            }
             let answer = match wire::read_answer(&mut reader, number, expected).await {
                 Ok(answer) => answer,
                 Err(error) => return error.into(),
@@ -215,27 +226,40 @@ impl Talk<'_> {
                     Err(_) => return Gone::Charged(Charge::BadDescription),
                 },
                 (Asked::Have, _) => return Gone::Broken("the blob is not there any more".to_owned()),
-                (Asked::Piece(piece), Answer::Piece(bytes)) => {
-                    for (at, part) in bytes.chunks(BLOB_PART_BYTES).enumerate() {
-                        let offset = u32::try_from(at * BLOB_PART_BYTES).expect("a piece has 1 MiB at most");
-                        self.voice.say(Ok(Message::Part(Part { piece, offset, bytes: part.to_vec() }))).await;
-                    }
-                    self.ledger().arrived(piece, began.elapsed());
-                }
-                (Asked::Piece(piece), Answer::Refused(refusal)) => {
-                    if refusal == Refusal::Beyond {
-                        return Gone::Charged(Charge::BadDescription);
-                    }
-                    self.voice.say(Ok(Message::Withdraw(piece))).await;
-                    if self.ledger().refuse(piece) {
-                        return Gone::Broken("it refused too many pieces that it said it has".to_owned());
-                    }
-                }
                 (Asked::Piece(_), _) => return Gone::Charged(Charge::Breach),
             }
             self.moved.notify_one();
         }
         Gone::Broken("the exchange ended".to_owned())
+    }
+}
+
+impl Talk<'_> {
+    /// Hands on a piece as it comes, so that it can be seen to come. `Err(None)`: it was refused, which is no end yet.
+    async fn pass_on(
+        &self,
+        reader: &mut ReadHalf<Box<dyn Duplex>>,
+        number: u32,
+        piece: u32,
+        length: usize,
+    ) -> Result<(), Option<Gone>> {
+        match wire::begin_piece(reader, number, length).await {
+            Ok(None) => {}
+            Err(error) => return Err(Some(error.into())),
+            Ok(Some(Refusal::Beyond)) => return Err(Some(Gone::Charged(Charge::BadDescription))),
+            Ok(Some(_)) => {
+                self.voice.say(Ok(Message::Withdraw(piece))).await;
+                let too_often = self.ledger().refuse(piece);
+                return Err(too_often.then(|| Gone::Broken("it refused too many pieces that it said it has".to_owned())));
+            }
+        }
+        for begins in (0..length).step_by(PASSED_ON_BYTES) {
+            let bytes = wire::read_part(reader, PASSED_ON_BYTES.min(length - begins)).await;
+            let bytes = bytes.map_err(|error| Some(error.into()))?;
+            let offset = u32::try_from(begins).expect("a piece has 1 MiB at most");
+            self.voice.say(Ok(Message::Part(Part { piece, offset, bytes }))).await;
+        }
+        Ok(())
     }
 }
 

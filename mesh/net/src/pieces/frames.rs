@@ -152,8 +152,12 @@ pub async fn read_message(stream: &mut (impl AsyncRead + Unpin), layout: Layout)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::executor::block_on;
     use futures::io::Cursor;
+
+    /// Waits as the real thing does: with time limits.
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
+    }
 
     fn layout() -> Layout {
         Layout::of(20 * 65_536 - 7).expect("a size of a blob")

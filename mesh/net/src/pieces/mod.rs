@@ -32,7 +32,7 @@ pub use throttle::Rate;
 use crate::Network;
 use crate::blobs::limits::STALLED_AFTER;
 use crate::blobs::standing::Standings;
-use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, blocking};
+use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, SinkError, blocking};
 use crate::streams::PIECES;
 use frames::{Opening, Refusal};
 use swarm::{Fetch, Inbound, Swarm};
@@ -44,6 +44,8 @@ const SWARMS: usize = 64;
 const INBOUND: usize = 16;
 /// Streams whose opening is being read, over all blobs.
 const GREETED: usize = 64;
+/// The same of one peer: it opens one for each blob.
+const GREETED_OF_PEER: usize = 8;
 /// How long a stream may take to say which blob it is about.
 const OPENED_WITHIN: Duration = STALLED_AFTER;
 
@@ -204,8 +206,8 @@ impl Swarms {
         self.shared.begin(blob.sha256, layout, held, list, Some(fetch));
         match ended.await {
             Ok(outcome) => outcome.map_err(failed),
-            // The task ended without a word only because the runtime does.
-            Err(_) => std::future::pending().await,
+            // Another fetch of it took its place, or the runtime ends.
+            Err(_) => Err(failed(SinkError::Io(std::io::Error::other("another fetch of it has begun")))),
         }
     }
 
@@ -221,19 +223,30 @@ impl Swarms {
     /// The same for streams from elsewhere; each comes with the member at its other end.
     pub async fn serve<S: Duplex + 'static>(&self, mut incoming: mpsc::Receiver<(NodeId, S)>) {
         let mut greeted = JoinSet::new();
+        let mut of_peer: BTreeMap<NodeId, usize> = BTreeMap::new();
         loop {
             tokio::select! {
                 next = incoming.recv() => {
                     let Some((peer, stream)) = next else { return };
-                    if greeted.len() >= GREETED {
+                    let of_this = of_peer.get(&peer).copied().unwrap_or(0);
+                    if greeted.len() >= GREETED || of_this >= GREETED_OF_PEER {
                         tracing::debug!(%peer, "too many streams are being opened");
                         continue;
                     }
+                    of_peer.insert(peer, of_this + 1);
                     let shared = Arc::clone(&self.shared);
-                    greeted.spawn(async move { shared.greet(peer, Box::new(stream)).await });
+                    greeted.spawn(async move {
+                        shared.greet(peer, Box::new(stream)).await;
+                        peer
+                    });
                 }
-                Some(ended) = greeted.join_next() => if let Err(error) = ended && error.is_panic() {
-                    std::panic::resume_unwind(error.into_panic());
+                Some(ended) = greeted.join_next() => match ended {
+                    Ok(peer) => {
+                        let left = of_peer.get(&peer).map_or(0, |count| count.saturating_sub(1));
+                        if left == 0 { of_peer.remove(&peer); } else { of_peer.insert(peer, left); }
+                    }
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => {}
                 },
             }
         }

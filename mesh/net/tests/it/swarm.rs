@@ -137,6 +137,18 @@ async fn a_source_that_gets_more_meanwhile_gives_that_too_and_serves_whom_it_ref
 }
 
 #[tokio::test(start_paused = true)]
+async fn nodes_that_have_everything_make_room_for_those_that_do_not() {
+    let sample = sample(10 * PIECE);
+    let lines = Arc::default();
+    let few = Terms { neighbours: 2, ..Terms::default() };
+    let seed = Node::new(&lines, 0, &sample, &[], few).holding(0..10);
+    // One at a time and all at once: none of them knows another.
+    let nodes: Vec<Node> = (1..=6).map(|n| Node::new(&lines, n, &sample, &[0], Terms::default())).collect();
+    fetch_all(&nodes).await;
+    drop(seed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_blob_that_is_not_here_and_one_of_another_size_are_refused() {
     let sample = sample(20 * PIECE);
     let lines: Arc<Lines> = Arc::default();

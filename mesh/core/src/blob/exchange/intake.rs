@@ -1,5 +1,6 @@
 //! The receiving side: which offers are taken, what is on its way, and what has waited too long.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -10,6 +11,9 @@ use crate::node_id::NodeId;
 
 /// What was promised and has not come at all for this long, and eight times longer than is usual, is given up.
 const PROMISED: Duration = Duration::from_secs(8);
+
+/// However long a neighbour says that a piece will take, it is not waited for longer than this before it begins to come.
+const DUE_AT_MOST: Duration = Duration::from_secs(120);
 
 /// Another is worth a change when a piece comes earlier by this from it.
 const CLEARLY: Duration = Duration::from_millis(150);
@@ -76,6 +80,12 @@ impl Exchange {
         expected.whole = true;
         self.usual = (self.usual * 15 + now.saturating_sub(expected.since)) / 16;
         Ok(PartFate::Whole)
+    }
+
+    /// Whether parts of a piece are still to come: what came of another is of no use.
+    #[must_use]
+    pub fn expects(&self, piece: u32) -> bool {
+        self.expected.get(&piece).is_some_and(|expected| !expected.whole)
     }
 
     /// A piece passed verification and is stored.
@@ -164,13 +174,24 @@ impl Exchange {
         }
         if self.expected.get(&piece).is_some_and(|expected| expected.from == peer && !expected.whole) {
             self.expected.remove(&piece);
+            // It took its word back; what this node cancelled is not expected of it any more.
+            if let Some(neighbour) = self.neighbours.get_mut(&peer) {
+                neighbour.broken += 1;
+            }
         }
     }
 
     /// Gives up what was promised and does not come, so that others may bring it.
     pub(super) fn give_up_late(&mut self, now: Duration) {
         let patience = PROMISED.max(self.usual * 8);
-        let late = |expected: &Expected| !expected.whole && now.saturating_sub(expected.touched) > patience;
+        // A thin line carries one piece after another: what waits behind one that comes is not late.
+        let moves = |expected: &&Expected| expected.bytes > 0 && now.saturating_sub(expected.touched) <= patience;
+        let moving: BTreeSet<NodeId> = self.expected.values().filter(moves).map(|expected| expected.from).collect();
+        let late = |expected: &Expected| {
+            let due = expected.due.min(expected.since + DUE_AT_MOST);
+            let waited = now.saturating_sub(expected.touched.max(due));
+            !expected.whole && waited > patience && (expected.bytes > 0 || !moving.contains(&expected.from))
+        };
         let given_up: Vec<(u32, NodeId)> = self
             .expected
             .iter()

@@ -358,8 +358,10 @@ impl Swarm {
         self.exchange.tick(now);
         for silent in self.exchange.take_silent() {
             tracing::debug!(peer = %silent, blob = %self.blob, "a neighbour of a swarm keeps no promise");
-            self.part_with(silent);
+            self.give_up(silent);
         }
+        self.partly.retain(|piece, _| self.exchange.expects(*piece));
+        self.let_complete_go();
         let mut choked = Vec::new();
         for (peer, message) in self.exchange.take_messages(now) {
             if self.strands.get(&peer).is_some_and(|strand| !strand.send(Out::Word(message))) {
@@ -374,6 +376,16 @@ impl Swarm {
         }
         let wake = self.epoch + self.exchange.next_wakeup();
         Some(closed_until.map_or(wake, |until| until.min(wake)))
+    }
+
+    /// Who has everything and gets nothing here makes room for others.
+    fn let_complete_go(&mut self) {
+        if !self.exchange.is_complete() {
+            return;
+        }
+        let complete = self.exchange.neighbours().filter(|(_, pieces)| *pieces == self.layout.count());
+        let complete: Vec<NodeId> = complete.map(|(peer, _)| peer).collect();
+        complete.into_iter().for_each(|peer| self.part_with(peer));
     }
 
     /// Sends what the windows and the rate have room for. Returns until when the rate has none.

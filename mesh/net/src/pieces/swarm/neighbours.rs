@@ -6,10 +6,10 @@ use std::time::Duration;
 use groundswell_core::blob::HashList;
 use groundswell_core::node_id::NodeId;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Inbound, Swarm};
-use crate::blobs::limits::{RETRY_FIRST, RETRY_MOST};
+use crate::blobs::limits::{ANSWER_WITHIN, RETRY_FIRST, RETRY_MOST};
 use crate::blobs::{Charge, SinkError, blocking};
 use crate::pieces::frames::{self, Refusal};
 use crate::pieces::opening::{NotOpened, Opened, Via, open};
@@ -27,6 +27,8 @@ const OPENED_FOR_LIST: usize = 4;
 pub(super) struct Pause {
     until: Instant,
     length: Duration,
+    /// It broke its promises: it is not let in either meanwhile.
+    faulty: bool,
 }
 
 /// What came of opening a stream to a peer.
@@ -57,7 +59,10 @@ impl Swarm {
             self.being_opened.insert(peer);
             let (connect, blob, layout) = (Arc::clone(&self.shared.connect), self.blob, self.layout);
             let wants_list = self.list.is_none();
-            self.openings.spawn(async move { (peer, open(&*connect, peer, blob, layout, wants_list).await) });
+            self.openings.spawn(async move {
+                let opened = timeout(ANSWER_WITHIN, open(&*connect, peer, blob, layout, wants_list)).await;
+                (peer, opened.unwrap_or_else(|_| Err(NotOpened::Broken("it took too long".to_owned()))))
+            });
         }
         next_try
     }
@@ -119,7 +124,7 @@ impl Swarm {
         let standing = self.strands.get(&peer).map(|strand| strand.opened_by);
         let refusal = if size_bytes != self.layout.size_bytes() {
             Some(Refusal::Size)
-        } else if self.shared.standings.charged_until(&peer).is_some() {
+        } else if self.shared.standings.charged_until(&peer).is_some() || self.is_faulty(&peer) {
             Some(Refusal::Busy)
         } else if standing.is_some_and(|opened_by| opened_by == self.shared.local && opened_by < peer) {
             Some(Refusal::Twice)
@@ -170,6 +175,18 @@ impl Swarm {
         self.told = None;
     }
 
+    fn is_faulty(&self, peer: &NodeId) -> bool {
+        self.pauses.get(peer).is_some_and(|pause| pause.faulty && pause.until > Instant::now())
+    }
+
+    /// The same, for one that kept no promise.
+    pub(super) fn give_up(&mut self, peer: NodeId) {
+        self.part_with(peer);
+        if let Some(pause) = self.pauses.get_mut(&peer) {
+            pause.faulty = true;
+        }
+    }
+
     pub(super) fn charge(&mut self, peer: NodeId, charge: Charge) {
         self.part_with(peer);
         self.shared.standings.charge(peer, charge);
@@ -178,6 +195,6 @@ impl Swarm {
 
     fn pause(&mut self, peer: NodeId, first: Duration, most: Duration) {
         let length = self.pauses.get(&peer).map_or(first, |pause| (pause.length * 2).min(most));
-        self.pauses.insert(peer, Pause { until: Instant::now() + length, length });
+        self.pauses.insert(peer, Pause { until: Instant::now() + length, length, faulty: false });
     }
 }
