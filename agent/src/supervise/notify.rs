@@ -52,11 +52,13 @@ impl Notifier {
         Ok(Self(socket))
     }
 
-    /// Tells; what cannot be told is lost, for nothing must depend on who listens.
-    pub fn tell(&self, lines: &str) {
-        if let Err(error) = self.0.send(lines.as_bytes()) {
+    /// Tells, and whether that got through; what cannot be told is lost, for nothing must wait for who listens.
+    pub fn tell(&self, lines: &str) -> bool {
+        let told = self.0.send(lines.as_bytes());
+        if let Err(error) = &told {
             tracing::debug!(%error, "nobody is told {lines}");
         }
+        told.is_ok()
     }
 }
 

@@ -97,11 +97,13 @@ pub(crate) async fn give_signs((notifier, every): (Notifier, Duration), handle: 
     loop {
         match handle.status().await {
             Ok(status) => {
+                // Told until it gets through: without it no sign of life counts.
                 if !ready {
-                    ready = true;
-                    notifier.tell(&format!("{READY}\nSTATUS=agent {}", status.agent.version));
+                    ready = notifier.tell(&format!("{READY}\nSTATUS=agent {}", status.agent.version));
                 }
-                notifier.tell(ALIVE);
+                if ready {
+                    notifier.tell(ALIVE);
+                }
             }
             // Asked again; too busy for that is no sign of life.
             Err(Gone::Busy) => {}

@@ -75,6 +75,33 @@ async fn a_first_install_that_fails_leaves_nothing_and_is_stopped() {
 }
 
 #[tokio::test]
+async fn s6_a_confirmed_version_stays_that_when_the_file_that_says_so_is_lost_or_damaged() {
+    for damage in [None, Some(""), Some("{\"spec\":1,\"slot\":"), Some("{\"spec\":99}")] {
+        let workshop = Workshop::noting_starts();
+        let (mut bench, _) = workshop.device().await;
+        let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+        bench.install(&one).await;
+        bench.install(&two).await;
+        bench.shutdown().await;
+        let file = workshop.product_folder().join("confirmed.json");
+        let said = fs::read(&file).unwrap();
+        match damage {
+            None => fs::remove_file(&file).unwrap(),
+            Some(text) => fs::write(&file, text).unwrap(),
+        }
+        let (mut bench, recovered) = workshop.device().await;
+        assert_eq!(recovered.running.map(|running| running.release), Some(two.release), "{damage:?}");
+        assert_eq!((recovered.trial, recovered.reverted), (None, None), "{damage:?}");
+        assert_eq!(fs::read(&file).unwrap(), said, "{damage:?}: it is written down again");
+        // An order to leave it comes too late, and leaves it where it is.
+        let report = bench.revert(&two).await;
+        assert!(matches!(report, Report::Confirmed { .. }), "{damage:?}: {report:?}");
+        assert!(workshop.current_script().is_some_and(|script| script.contains("two")), "{damage:?}");
+        bench.shutdown().await;
+    }
+}
+
+#[tokio::test]
 async fn i1_after_a_revert_the_failed_build_is_neither_running_nor_staged_after_a_restart() {
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;

@@ -151,6 +151,16 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
         },
         // `current` was lost.
         (Some(confirmed), None) => settled(restart(confirmed)),
+        // The journal is closed, so `current` leads to what was confirmed: only the file that says so was lost or damaged.
+        (None, Some(current)) if found.entry.is_some() && found.described(current).is_some() => {
+            let described = found.described(current).into_iter();
+            let confirmed = described.map(|described| Confirmed { slot: current, contents: described.contents.clone() });
+            let write = |confirmed: Confirmed| {
+                let keep = Operation::Keep(confirmed.slot, confirmed.contents.clone());
+                [Operation::Bless(confirmed), keep]
+            };
+            settled(confirmed.flat_map(write).collect())
+        }
         // The journal was lost in the middle of the first trial: there is nothing to go back to.
         (None, Some(current)) => match found.described(current) {
             Some(described) => {
