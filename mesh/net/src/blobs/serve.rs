@@ -1,6 +1,5 @@
 //! The serving side: answers requests on streams of admitted peers, a bounded number at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +7,13 @@ use futures::io::AsyncWriteExt;
 use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
 use tokio::sync::mpsc::Receiver;
-use tokio::task::JoinSet;
 
 use super::blocking;
 use super::connect::Duplex;
 use super::limits::{SERVED_IDLE, SERVED_STREAMS, SERVED_STREAMS_PER_PEER};
 use super::source::{BlobSource, DocumentSource, ReadError};
 use super::wire::{self, Answer, Refusal, Request, WireError};
+use crate::crowd::Crowd;
 
 /// Serves what its sources hold. Clones share counters.
 #[derive(Clone)]
@@ -72,32 +71,17 @@ impl Server {
     /// [`SERVED_STREAMS_PER_PEER`] of one peer; more are dropped, counted, and tried again later by the peer.
     /// Cancel-safe: drop the future to stop serving.
     pub async fn serve<S: Duplex + 'static>(&self, mut incoming: Receiver<(NodeId, S)>) {
-        let mut served = JoinSet::new();
-        let mut of_peer: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut served = Crowd::new(SERVED_STREAMS, SERVED_STREAMS_PER_PEER);
         loop {
             tokio::select! {
                 next = incoming.recv() => {
                     let Some((peer, stream)) = next else { return };
-                    let count = of_peer.entry(peer).or_default();
-                    if served.len() >= SERVED_STREAMS || *count >= SERVED_STREAMS_PER_PEER {
-                        self.tally.streams_dropped.fetch_add(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    *count += 1;
                     let server = self.clone();
-                    served.spawn(async move {
-                        server.serve_stream(peer, stream).await;
-                        peer
-                    });
-                }
-                Some(ended) = served.join_next() => match ended {
-                    Ok(peer) => {
-                        let left = of_peer.get(&peer).map_or(0, |count| count.saturating_sub(1));
-                        if left == 0 { of_peer.remove(&peer); } else { of_peer.insert(peer, left); }
+                    if !served.admit(peer, async move { server.serve_stream(peer, stream).await }) {
+                        self.tally.streams_dropped.fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    Err(_) => {}
-                },
+                }
+                Some(()) = served.one_left() => {}
             }
         }
     }

@@ -245,9 +245,7 @@ pub async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), number: u32, a
         Answer::Document(bytes) => (5, bytes),
     };
     let length = u32::try_from(payload.len()).expect("nothing is served that is longer than a published roster");
-    let [n0, n1, n2, n3] = number.to_be_bytes();
-    let [l0, l1, l2, l3] = length.to_be_bytes();
-    write_all(stream, &[n0, n1, n2, n3, tag, l0, l1, l2, l3]).await?;
+    write_header(stream, number, tag, length).await?;
     write_all(stream, payload).await?;
     flush(stream).await
 }
@@ -268,6 +266,10 @@ pub(crate) async fn begin_answer(
         Long::Piece => 4,
         Long::Document => 5,
     };
+    write_header(stream, number, tag, length).await
+}
+
+async fn write_header(stream: &mut (impl AsyncWrite + Unpin), number: u32, tag: u8, length: u32) -> Result<(), WireError> {
     let [n0, n1, n2, n3] = number.to_be_bytes();
     let [l0, l1, l2, l3] = length.to_be_bytes();
     write_all(stream, &[n0, n1, n2, n3, tag, l0, l1, l2, l3]).await
@@ -301,14 +303,11 @@ pub(crate) async fn begin_piece(
     length: usize,
 ) -> Result<Option<Refusal>, WireError> {
     let expected = Expected::Piece(length);
-    let mut header = [0; 9];
-    let read = timeout(limits::ANSWER_WITHIN, read_exact(stream, &mut header)).await;
-    read.unwrap_or(Err(WireError::Stalled))?;
-    let (tag, _) = read_header(header, number, expected)?;
+    let (tag, _) = read_header(read_within(stream).await?, number, expected)?;
     if tag != 0 {
         return Ok(None);
     }
-    let [reason] = read_part(stream, 1).await?.try_into().unwrap_or_default();
+    let [reason] = read_within(stream).await?;
     Refusal::of(reason).map(Some).ok_or(WireError::Tag { expected, tag })
 }
 
@@ -318,6 +317,12 @@ pub(crate) async fn begin_piece(
 /// As [`read_answer`].
 pub(crate) async fn read_part(stream: &mut (impl AsyncRead + Unpin), length: usize) -> Result<Vec<u8>, WireError> {
     let mut bytes = vec![0; length];
+    let read = timeout(limits::ANSWER_WITHIN, read_exact(stream, &mut bytes)).await;
+    read.unwrap_or(Err(WireError::Stalled)).map(|()| bytes)
+}
+
+async fn read_within<const N: usize>(stream: &mut (impl AsyncRead + Unpin)) -> Result<[u8; N], WireError> {
+    let mut bytes = [0; N];
     let read = timeout(limits::ANSWER_WITHIN, read_exact(stream, &mut bytes)).await;
     read.unwrap_or(Err(WireError::Stalled)).map(|()| bytes)
 }

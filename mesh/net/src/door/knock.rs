@@ -4,7 +4,7 @@ use groundswell_core::node_id::NodeId;
 use libp2p::Stream;
 use tokio::sync::oneshot;
 
-use crate::outer::held::Held;
+use crate::held::Held;
 use crate::outer::visit::VisitFailed;
 
 /// Where the stream of a visit goes, once the peer's outer door is open.

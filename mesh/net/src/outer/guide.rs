@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
-use super::held::Held;
 use super::limits::{ANSWER_WITHIN, CHUNK_BYTES, VISIT};
 use super::visit::{Course, Visit, VisitFailed};
 use super::wire::{Ask, Refused};
 use crate::blobs::wire::{self, Answer, Long, Refusal, Request};
 use crate::blobs::{Connect, ConnectError, Duplex, limits};
 use crate::config::VISITS;
+use crate::held::Held;
 use crate::{Admission, Network};
 
 /// Bytes between a keeper and a download: one chunk of a visit.

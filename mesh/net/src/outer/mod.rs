@@ -8,7 +8,6 @@
 
 mod bucket;
 pub mod guide;
-pub(crate) mod held;
 pub mod limits;
 pub mod serve;
 pub mod visit;

@@ -43,7 +43,7 @@ pub(super) struct Bridge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Have,
-    Piece(u32),
+    Piece { piece: u32, length: usize },
 }
 
 struct Ledger {
@@ -132,7 +132,7 @@ struct Talk<'a> {
     voice: &'a Voice,
 }
 
-type Pending = (u32, Asked, Expected);
+type Pending = (u32, Asked);
 
 impl Talk<'_> {
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -180,7 +180,7 @@ impl Talk<'_> {
                     if let Err(error) = send(&mut writer, number, &request).await {
                         return error.into();
                     }
-                    let _ = asked.send((number, Asked::Piece(piece), Expected::Piece(length)));
+                    let _ = asked.send((number, Asked::Piece { piece, length }));
                 }
                 () = self.moved.notified() => {}
                 () = sleep_until(have_at) => {
@@ -192,7 +192,7 @@ impl Talk<'_> {
                     if let Err(error) = send(&mut writer, number, &Request::Have { blob: self.blob }).await {
                         return error.into();
                     }
-                    let _ = asked.send((number, Asked::Have, Expected::Have(self.layout)));
+                    let _ = asked.send((number, Asked::Have));
                 }
             }
         }
@@ -200,65 +200,50 @@ impl Talk<'_> {
 
     /// Takes the answers, in the order of the requests.
     async fn listen(&self, mut reader: ReadHalf<Box<dyn Duplex>>, mut answers: mpsc::UnboundedReceiver<Pending>) -> Gone {
-        while let Some((number, asked, expected)) = answers.recv().await {
-            let began = Instant::now();
-            if let (Asked::Piece(piece), Expected::Piece(length)) = (asked, expected) {
-                match self.pass_on(&mut reader, number, piece, length).await {
-                    Ok(()) => self.ledger().arrived(piece, began.elapsed()),
-                    Err(Some(gone)) => return gone,
-                    Err(None) => {}
-                }
-                self.moved.notify_one();
-                continue;
-            }
-            let answer = match wire::read_answer(&mut reader, number, expected).await {
-                Ok(answer) => answer,
-                Err(error) => return error.into(),
+        while let Some((number, asked)) = answers.recv().await {
+            let answered = match asked {
+                Asked::Have => self.take_have(&mut reader, number).await,
+                Asked::Piece { piece, length } => self.pass_on(&mut reader, number, piece, length).await,
             };
-            match (asked, answer) {
-                (Asked::Have, Answer::Have(bytes)) => match PieceSet::from_bytes(self.layout, &bytes) {
-                    Ok(has) => {
-                        let news = std::mem::replace(&mut self.ledger().has, has.clone()) != has;
-                        if news {
-                            self.voice.say(Ok(Message::Holding(has))).await;
-                        }
-                    }
-                    Err(_) => return Gone::Charged(Charge::BadDescription),
-                },
-                (Asked::Have, _) => return Gone::Broken("the blob is not there any more".to_owned()),
-                (Asked::Piece(_), _) => return Gone::Charged(Charge::Breach),
+            if let Err(gone) = answered {
+                return gone;
             }
             self.moved.notify_one();
         }
         Gone::Broken("the exchange ended".to_owned())
     }
-}
 
-impl Talk<'_> {
-    /// Hands on a piece as it comes, so that it can be seen to come. `Err(None)`: it was refused, which is no end yet.
-    async fn pass_on(
-        &self,
-        reader: &mut ReadHalf<Box<dyn Duplex>>,
-        number: u32,
-        piece: u32,
-        length: usize,
-    ) -> Result<(), Option<Gone>> {
-        match wire::begin_piece(reader, number, length).await {
-            Ok(None) => {}
-            Err(error) => return Err(Some(error.into())),
-            Ok(Some(Refusal::Beyond)) => return Err(Some(Gone::Charged(Charge::BadDescription))),
-            Ok(Some(_)) => {
+    async fn take_have(&self, reader: &mut ReadHalf<Box<dyn Duplex>>, number: u32) -> Result<(), Gone> {
+        let Answer::Have(bytes) = wire::read_answer(reader, number, Expected::Have(self.layout)).await? else {
+            return Err(Gone::Broken("the blob is not there any more".to_owned()));
+        };
+        let has = PieceSet::from_bytes(self.layout, &bytes).map_err(|_| Gone::Charged(Charge::BadDescription))?;
+        let news = std::mem::replace(&mut self.ledger().has, has.clone()) != has;
+        if news {
+            self.voice.say(Ok(Message::Holding(has))).await;
+        }
+        Ok(())
+    }
+
+    /// Hands on a piece as it comes, so that it can be seen to come. A refusal is no end yet.
+    async fn pass_on(&self, reader: &mut ReadHalf<Box<dyn Duplex>>, number: u32, piece: u32, length: usize) -> Result<(), Gone> {
+        let began = Instant::now();
+        match wire::begin_piece(reader, number, length).await? {
+            None => {}
+            Some(Refusal::Beyond) => return Err(Gone::Charged(Charge::BadDescription)),
+            Some(_) => {
                 self.voice.say(Ok(Message::Withdraw(piece))).await;
                 let too_often = self.ledger().refuse(piece);
-                return Err(too_often.then(|| Gone::Broken("it refused too many pieces that it said it has".to_owned())));
+                let gone = || Gone::Broken("it refused too many pieces that it said it has".to_owned());
+                return if too_often { Err(gone()) } else { Ok(()) };
             }
         }
         for begins in (0..length).step_by(PASSED_ON_BYTES) {
-            let bytes = wire::read_part(reader, PASSED_ON_BYTES.min(length - begins)).await;
-            let bytes = bytes.map_err(|error| Some(error.into()))?;
+            let bytes = wire::read_part(reader, PASSED_ON_BYTES.min(length - begins)).await?;
             let offset = u32::try_from(begins).expect("a piece has 1 MiB at most");
             self.voice.say(Ok(Message::Part(Part { piece, offset, bytes }))).await;
         }
+        self.ledger().arrived(piece, began.elapsed());
         Ok(())
     }
 }

@@ -33,6 +33,7 @@ use crate::Network;
 use crate::blobs::limits::STALLED_AFTER;
 use crate::blobs::standing::Standings;
 use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, SinkError, blocking};
+use crate::crowd::Crowd;
 use crate::streams::PIECES;
 use frames::{Opening, Refusal};
 use swarm::{Fetch, Inbound, Swarm};
@@ -222,32 +223,17 @@ impl Swarms {
 
     /// The same for streams from elsewhere; each comes with the member at its other end.
     pub async fn serve<S: Duplex + 'static>(&self, mut incoming: mpsc::Receiver<(NodeId, S)>) {
-        let mut greeted = JoinSet::new();
-        let mut of_peer: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut greeted = Crowd::new(GREETED, GREETED_OF_PEER);
         loop {
             tokio::select! {
                 next = incoming.recv() => {
                     let Some((peer, stream)) = next else { return };
-                    let of_this = of_peer.get(&peer).copied().unwrap_or(0);
-                    if greeted.len() >= GREETED || of_this >= GREETED_OF_PEER {
-                        tracing::debug!(%peer, "too many streams are being opened");
-                        continue;
-                    }
-                    of_peer.insert(peer, of_this + 1);
                     let shared = Arc::clone(&self.shared);
-                    greeted.spawn(async move {
-                        shared.greet(peer, Box::new(stream)).await;
-                        peer
-                    });
-                }
-                Some(ended) = greeted.join_next() => match ended {
-                    Ok(peer) => {
-                        let left = of_peer.get(&peer).map_or(0, |count| count.saturating_sub(1));
-                        if left == 0 { of_peer.remove(&peer); } else { of_peer.insert(peer, left); }
+                    if !greeted.admit(peer, async move { shared.greet(peer, Box::new(stream)).await }) {
+                        tracing::debug!(%peer, "too many streams are being opened");
                     }
-                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    Err(_) => {}
-                },
+                }
+                Some(()) = greeted.one_left() => {}
             }
         }
     }

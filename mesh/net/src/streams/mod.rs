@@ -12,17 +12,14 @@ mod behaviour;
 mod handler;
 mod upgrade;
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use futures::{AsyncRead, AsyncWrite};
 use groundswell_core::node_id::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::config::INCOMING_STREAMS;
 use crate::counters::Tally;
+use crate::held::Held;
 
 pub(crate) use behaviour::Behaviour;
 
@@ -58,13 +55,8 @@ pub(crate) enum OpenError {
     Full,
 }
 
-/// A stream to an admitted peer.
-#[derive(Debug)]
-pub(crate) struct PeerStream {
-    stream: libp2p::Stream,
-    /// The acceptor's place among the streams of its connection; freed when the stream is dropped.
-    _place: Option<OwnedSemaphorePermit>,
-}
+/// A stream to an admitted peer. It holds the acceptor's place among the streams of its connection.
+pub(crate) type PeerStream = Held<libp2p::Stream, Option<OwnedSemaphorePermit>>;
 
 /// Accepted streams of one protocol, with the peer that opened each.
 pub(crate) type Incoming = mpsc::Receiver<(NodeId, PeerStream)>;
@@ -126,25 +118,5 @@ impl Streams {
         let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
         let at = incoming.iter().position(|(name, _)| *name == protocol)?;
         Some(incoming.swap_remove(at).1)
-    }
-}
-
-impl AsyncRead for PeerStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for PeerStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_close(cx)
     }
 }

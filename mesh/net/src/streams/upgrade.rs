@@ -59,7 +59,7 @@ impl OutboundUpgrade<Stream> for Opening {
         async move {
             let mut answer = [BUSY];
             stream.read_exact(&mut answer).await?;
-            if answer == [TAKEN] { Ok(PeerStream { stream, _place: None }) } else { Err(NotTaken::Busy) }
+            if answer == [TAKEN] { Ok(PeerStream::with(stream, None)) } else { Err(NotTaken::Busy) }
         }
         .boxed()
     }
@@ -92,7 +92,7 @@ impl InboundUpgrade<Stream> for Accepting {
             };
             stream.write_all(&[TAKEN]).await?;
             stream.flush().await?;
-            slot.send((self.peer, PeerStream { stream, _place: Some(place) }));
+            slot.send((self.peer, PeerStream::with(stream, Some(place))));
             Ok(())
         }
         .boxed()

@@ -196,12 +196,11 @@ impl Swarm {
     }
 
     fn is_over(&mut self) -> bool {
-        let busy = self.fetch.is_some() || !self.strands.is_empty();
-        let since = *self.alone.get_or_insert_with(Instant::now);
-        if busy {
+        if self.fetch.is_some() || !self.strands.is_empty() {
             self.alone = None;
+            return self.over;
         }
-        self.over || !busy && since.elapsed() >= SERVED_IDLE
+        self.over || self.alone.get_or_insert_with(Instant::now).elapsed() >= SERVED_IDLE
     }
 
     fn on_heard(&mut self, heard: Heard) {
@@ -232,7 +231,7 @@ impl Swarm {
         let exchange::Part { piece, offset, bytes } = part;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let fate = self.exchange.part(self.now(), peer, piece, offset, bytes.len());
-        let keep = match fate {
+        let is_whole = match fate {
             Ok(PartFate::Keep) => false,
             Ok(PartFate::Whole) => true,
             Ok(PartFate::Drop) => return self.shared.tally.wasted(bytes.len()),
@@ -249,7 +248,7 @@ impl Swarm {
             buffer.reserve_exact(whole);
         }
         buffer.extend_from_slice(&bytes);
-        if keep {
+        if is_whole {
             self.store(peer, number, piece);
         }
     }
@@ -275,11 +274,9 @@ impl Swarm {
             }
             Work::Stored { peer, number, outcome: Err(NotStored::Bad), .. } => {
                 if self.strands.get(&peer).is_some_and(|strand| strand.number == number) {
-                    self.charge(peer, Charge::BadPiece);
-                } else {
-                    self.shared.standings.charge(peer, Charge::BadPiece);
-                    self.charged.insert(peer, Charge::BadPiece);
+                    self.part_with(peer);
                 }
+                self.note_charge(peer, Charge::BadPiece);
             }
             Work::Stored { outcome: Err(NotStored::Sink(error)), .. } => return Err(error),
             Work::Read { piece, outcome: Ok(bytes) } => {

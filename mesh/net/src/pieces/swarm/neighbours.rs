@@ -189,6 +189,11 @@ impl Swarm {
 
     pub(super) fn charge(&mut self, peer: NodeId, charge: Charge) {
         self.part_with(peer);
+        self.note_charge(peer, charge);
+    }
+
+    /// The same of one that is gone already.
+    pub(super) fn note_charge(&mut self, peer: NodeId, charge: Charge) {
         self.shared.standings.charge(peer, charge);
         self.charged.insert(peer, charge);
     }

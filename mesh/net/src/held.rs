@@ -1,4 +1,4 @@
-//! A stream whose other side hears at once when it is dropped, also while it does not read.
+//! A stream that holds something until it is dropped: a place among others, or word to whoever waits for its end.
 
 use std::io;
 use std::pin::Pin;
@@ -7,28 +7,35 @@ use std::task::{Context, Poll};
 use futures::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
-/// The stream; its drop ends the receiver of the channel that it was made with.
+/// The stream, and what is dropped with it.
 #[derive(Debug)]
-pub(crate) struct Held<S> {
+pub(crate) struct Held<S, T = oneshot::Sender<()>> {
     stream: S,
-    _here: oneshot::Sender<()>,
+    _held: T,
 }
 
-impl<S> Held<S> {
-    /// The stream, and what resolves when it is dropped.
-    pub(crate) fn new(stream: S) -> (Self, oneshot::Receiver<()>) {
-        let (here, gone) = oneshot::channel();
-        (Self { stream, _here: here }, gone)
+impl<S, T> Held<S, T> {
+    /// The stream with what it holds.
+    pub(crate) fn with(stream: S, held: T) -> Self {
+        Self { stream, _held: held }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
+impl<S> Held<S> {
+    /// The stream, and what resolves when it is dropped, also while the other side does not read.
+    pub(crate) fn new(stream: S) -> (Self, oneshot::Receiver<()>) {
+        let (here, gone) = oneshot::channel();
+        (Self::with(stream, here), gone)
+    }
+}
+
+impl<S: AsyncRead + Unpin, T: Unpin> AsyncRead for Held<S, T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
+impl<S: AsyncWrite + Unpin, T: Unpin> AsyncWrite for Held<S, T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
