@@ -1,5 +1,6 @@
 //! The outer door of a real agent, and a node that comes back after a year through those of others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_agent::agent::Setting;
@@ -12,6 +13,7 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
 use groundswell_core::record::status::Status;
 use groundswell_core::record::{RecordKind, Stamp};
+use groundswell_net::outer::OuterSource;
 use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{Refused, Standing};
 use groundswell_net::{Admission, Network};
@@ -21,8 +23,8 @@ use crate::fleet::{Published, World, free_port};
 
 const YEAR_MS: u64 = 400 * 86_400_000;
 
-/// Says who it is, and admits nobody.
-struct Outsider(Digest);
+/// Says who it is, and admits nobody. It may have an outer door.
+pub(crate) struct Outsider(pub(crate) Digest, pub(crate) Option<Arc<dyn OuterSource>>);
 
 impl Admission for Outsider {
     fn fleet(&self) -> Digest {
@@ -34,6 +36,9 @@ impl Admission for Outsider {
     fn admit(&self, _: NodeId, _: &[u8]) -> Result<(), String> {
         Err("nobody".into())
     }
+    fn outer(&self) -> Option<Arc<dyn OuterSource>> {
+        self.1.clone()
+    }
 }
 
 fn secret_of(config: &Config) -> Secret {
@@ -42,7 +47,7 @@ fn secret_of(config: &Config) -> Secret {
 
 /// Visits the agent on `port` under `secret`, with a certificate or none.
 async fn visit(world: &World, port: u16, secret: &Secret, certificate: &[u8]) -> Result<Visit, VisitFailed> {
-    let admission = std::sync::Arc::new(Outsider(world.fleet.digest));
+    let admission = Arc::new(Outsider(world.fleet.digest, None));
     let config = groundswell_net::Config::default();
     let (network, _events) = Network::start(config, *secret, admission).await.unwrap();
     let (_, stream) = network.visit(None, vec![format!("/ip4/127.0.0.1/tcp/{port}")]).await?;

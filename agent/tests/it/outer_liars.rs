@@ -13,13 +13,14 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::{RecordKind, Stamp};
+use groundswell_net::Network;
 use groundswell_net::blobs::{BlobSource, Described, ReadError};
 use groundswell_net::outer::OuterSource;
 use groundswell_net::outer::wire::{Listed, Refused, Standing};
-use groundswell_net::{Admission, Network};
 
 use crate::agents::{start, start_in};
 use crate::fleet::{Published, World, free_port};
+use crate::outer_door::Outsider;
 
 /// Tells every visitor that it is a member, and lists what it is told to.
 struct Liar {
@@ -81,24 +82,6 @@ impl BlobSource for NoBlobs {
     }
 }
 
-/// Admits nobody; its outer door is the liar's.
-struct Outside(Digest, Arc<Liar>);
-
-impl Admission for Outside {
-    fn fleet(&self) -> Digest {
-        self.0
-    }
-    fn own_proof(&self) -> Vec<u8> {
-        Vec::new()
-    }
-    fn admit(&self, _: NodeId, _: &[u8]) -> Result<(), String> {
-        Err("nobody".into())
-    }
-    fn outer(&self) -> Option<Arc<dyn OuterSource>> {
-        Some(Arc::clone(&self.1) as Arc<dyn OuterSource>)
-    }
-}
-
 fn listed(kind: Kind, published: &Published) -> Listed {
     Listed { kind, digest: published.digest, published: Digest::of(&published.bytes) }
 }
@@ -117,7 +100,7 @@ async fn open(world: &World, port: u16, fleets: &[&Published], documents: &[(Kin
         listed: Arc::default(),
     });
     let config = groundswell_net::Config { listen: vec![format!("/ip4/127.0.0.1/tcp/{port}")], ..Default::default() };
-    let admission = Arc::new(Outside(liar.fleet, Arc::clone(&liar)));
+    let admission = Arc::new(Outsider(liar.fleet, Some(Arc::<Liar>::clone(&liar))));
     let (network, mut events) = Network::start(config, identity::generate().unwrap(), admission).await.unwrap();
     tokio::spawn(async move { while events.recv().await.is_some() {} });
     (network, liar)

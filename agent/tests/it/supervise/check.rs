@@ -4,13 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use groundswell_agent::supervise::check::{Check, check};
-use groundswell_agent::supervise::marks::TrialMark;
 use groundswell_agent::supervise::settings::Settings;
 use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::{Boots, Build, Named};
 
 use super::faults::confirmed;
-use super::machine::{Machine, PRODUCT};
+use super::machine::{Machine, PRODUCT, trial_of};
 
 /// A machine with a configuration that an agent can read, but for a key of years to come.
 fn ready(machine: Machine) -> Machine {
@@ -85,17 +84,7 @@ fn a_check_names_each_thing_that_is_wrong() {
 #[test]
 fn a_check_tells_of_a_trial_and_of_the_agent_that_runs() {
     let mut machine = ready(confirmed(""));
-    let Named { slot, sha256, size_bytes } = machine.fill(Slot::B, "fine");
-    let mark = TrialMark {
-        trial: "1.1".to_owned(),
-        slot,
-        sha256,
-        size_bytes,
-        most_boots: 3,
-        confirm_within_seconds: 600,
-        boot: String::new(),
-        since_ms: 0,
-    };
+    let mark = trial_of(machine.fill(Slot::B, "fine"));
     machine.marks().write_trial(&mark).unwrap();
     machine.marks().write_boots(&Boots { trial: "1.1".to_owned(), boots: 1, given_up: None }).unwrap();
     let found = checked(&machine);

@@ -27,6 +27,21 @@ pub(super) const PRODUCT: &str = "swell";
 /// Longest that anything takes here, on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Marks a build as on trial since the machine's start, for ten minutes.
+pub(super) fn trial_of(named: Named) -> TrialMark {
+    let Named { slot, sha256, size_bytes } = named;
+    TrialMark {
+        trial: "1.1".to_owned(),
+        slot,
+        sha256,
+        size_bytes,
+        most_boots: 3,
+        confirm_within_seconds: 600,
+        boot: String::new(),
+        since_ms: 0,
+    }
+}
+
 pub(super) fn note(data: &Path, line: &str) {
     // Beside the data folder, which may take no writes.
     let mut file = fs::File::options().create(true).append(true).open(data.with_file_name("noted")).unwrap();
@@ -149,17 +164,14 @@ impl Machine {
 
     /// The running agent fills slot b with a build, and asks for its trial.
     pub(super) fn tries(&mut self, kind: &str, confirm_within_seconds: u64) {
-        let Named { slot, sha256, size_bytes } = self.fill(Slot::B, kind);
+        let named = self.fill(Slot::B, kind);
         self.trials += 1;
         let mark = TrialMark {
             trial: format!("1.{}", self.trials),
-            slot,
-            sha256,
-            size_bytes,
-            most_boots: 3,
             confirm_within_seconds,
             boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
             since_ms: groundswell_agent::clock::now().boot.0,
+            ..trial_of(named)
         };
         self.marks().write_trial(&mark).unwrap();
         self.signal(Signal::USR2);

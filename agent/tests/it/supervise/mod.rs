@@ -29,7 +29,7 @@ use proptest::prelude::*;
 use rustix::process::{Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::machine::{CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note};
+use self::machine::{CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note, trial_of};
 
 /// Not a test: the process of a supervisor, when it is started as one.
 #[test]
@@ -227,17 +227,7 @@ fn a_build_that_lives_and_is_never_confirmed_is_left_when_its_time_is_over() {
 #[test]
 fn a_damaged_build_is_never_started() {
     let mut machine = Machine::confirmed("");
-    let Named { slot, size_bytes, .. } = machine.fill(Slot::B, "fine");
-    let mark = TrialMark {
-        trial: "1.1".to_owned(),
-        slot,
-        sha256: Digest([7; 32]),
-        size_bytes,
-        most_boots: 3,
-        confirm_within_seconds: 600,
-        boot: String::new(),
-        since_ms: 0,
-    };
+    let mark = TrialMark { sha256: Digest([7; 32]), ..trial_of(machine.fill(Slot::B, "fine")) };
     machine.marks().write_trial(&mark).unwrap();
     machine.signal(Signal::USR2);
     machine.sees("the confirmed build is back", |noted| noted.matches("start a fine").count() == 2);
