@@ -17,6 +17,8 @@ pub(super) struct Origins {
     full_at: BTreeMap<RecordKey, Time>,
     /// Keys whose entry waits, and until when.
     waiting: BTreeMap<RecordKey, Time>,
+    /// When those that are full again are forgotten next.
+    forget_at: Time,
 }
 
 impl Origins {
@@ -37,7 +39,10 @@ impl Origins {
 
     /// Keys whose turn has come.
     pub(super) fn due(&mut self, now: Time) -> Vec<RecordKey> {
-        self.full_at.retain(|_, full_at| *full_at > now);
+        if self.forget_at <= now {
+            self.forget_at = now.after_ms(ORIGIN_INTERVAL_MS);
+            self.full_at.retain(|_, full_at| *full_at > now);
+        }
         let due: Vec<RecordKey> = self.waiting.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
         for key in &due {
             self.waiting.remove(key);

@@ -4,6 +4,7 @@
 //! A duplicate makes a link lazy, an announced record that does not come makes it eager again. What is queued is a set of
 //! keys, and entries are read from the ledger when the batch goes: a newer record overwrites a queued older one, and a
 //! queue is never longer than the ledger.
+//! Announcements wait longer than pushes: what comes by the tree meanwhile need not be announced.
 //! For now `grants` go to everybody, not only to their pool as the design allows: simpler, and right for some hundred
 //! nodes; a limit for larger fleets.
 
@@ -27,6 +28,10 @@ use crate::time::Time;
 const FLUSH_LEAST_MS: u64 = 50;
 /// … and at the latest.
 const FLUSH_MOST_MS: u64 = 200;
+/// Announcements wait this long at least, so that one tells of many records, and of few that come by themselves meanwhile …
+const ANNOUNCE_LEAST_MS: u64 = 400;
+/// … and this long at most.
+const ANNOUNCE_MOST_MS: u64 = 800;
 /// An announced record that has not come for this long is asked for: some hops of the eager tree's batches.
 const GRAFT_AFTER_MS: u64 = 1_000;
 /// Asked for and not come: the next announcer is asked after this long.
@@ -37,7 +42,12 @@ const GRAFT_AGAIN_MS: u64 = 1_000;
 pub(super) struct Push {
     links: BTreeMap<NodeId, Link>,
     awaited: BTreeMap<RecordKey, Awaited>,
+    /// No awaited entry is due before.
+    awaited_due: Option<Time>,
     origins: Origins,
+    /// When the next batch goes, and the next announcements: the same for all links, so that a node wakes once for all of them.
+    batch_at: Option<Time>,
+    tell_at: Option<Time>,
 }
 
 /// One neighbour.
@@ -48,6 +58,7 @@ struct Link {
     announce: BTreeSet<RecordKey>,
     direct: BTreeSet<RecordKey>,
     flush_at: Option<Time>,
+    announce_at: Option<Time>,
     /// What the peer is known to have; bounded by [`AWAITED`], forgetting costs a copy.
     has: BTreeMap<RecordKey, Stamp>,
 }
@@ -71,6 +82,7 @@ impl Link {
             announce: BTreeSet::new(),
             direct: BTreeSet::new(),
             flush_at: None,
+            announce_at: None,
             has: BTreeMap::new(),
         }
     }
@@ -174,6 +186,12 @@ impl Push {
     }
 
     fn enqueue(&mut self, now: Time, key: RecordKey, from: Option<NodeId>, quietly: bool, rng: &mut ChaCha8Rng) {
+        let mut after = |known: Option<Time>, least: u64, most: u64| {
+            known.filter(|at| *at > now).unwrap_or_else(|| now.after_ms(least + rng.next_u64() % (most - least)))
+        };
+        let batch_at = after(self.batch_at, FLUSH_LEAST_MS, FLUSH_MOST_MS);
+        let tell_at = after(self.tell_at, ANNOUNCE_LEAST_MS, ANNOUNCE_MOST_MS);
+        (self.batch_at, self.tell_at) = (Some(batch_at), Some(tell_at));
         for (peer, link) in &mut self.links {
             if Some(*peer) == from {
                 continue;
@@ -181,11 +199,10 @@ impl Push {
             if link.eager && !quietly {
                 link.announce.remove(&key);
                 link.push.insert(key);
+                link.flush_at.get_or_insert(batch_at);
             } else if !link.push.contains(&key) {
                 link.announce.insert(key);
-            }
-            if link.flush_at.is_none() {
-                link.schedule(now, FLUSH_LEAST_MS + rng.next_u64() % (FLUSH_MOST_MS - FLUSH_LEAST_MS));
+                link.announce_at.get_or_insert(tell_at);
             }
         }
     }
@@ -226,8 +243,9 @@ impl Push {
             if self.awaited.len() >= AWAITED && !self.awaited.contains_key(&key) {
                 continue;
             }
-            let fresh = || Awaited { rank, announcers: Vec::new(), due: now.after_ms(GRAFT_AFTER_MS) };
-            let awaited = self.awaited.entry(key).or_insert_with(fresh);
+            let due = now.after_ms(GRAFT_AFTER_MS);
+            let awaited = self.awaited.entry(key).or_insert_with(|| Awaited { rank, announcers: Vec::new(), due });
+            self.awaited_due = Some(self.awaited_due.map_or(awaited.due, |sooner| sooner.min(awaited.due)));
             awaited.rank = awaited.rank.max(rank);
             if awaited.announcers.len() < ANNOUNCERS && !awaited.announcers.contains(&peer) {
                 awaited.announcers.push(peer);
@@ -260,6 +278,9 @@ impl Push {
             link.eager = false;
             let queued = core::mem::take(&mut link.push);
             link.announce.extend(queued);
+            if !link.announce.is_empty() && link.announce_at.is_none() {
+                link.announce_at = link.flush_at;
+            }
         }
         Ok(())
     }
@@ -281,27 +302,40 @@ impl Push {
         }
         self.ask_for_awaited(now, ledger, out);
         for (peer, link) in &mut self.links {
-            if link.flush_at.is_none_or(|at| at > now) {
-                continue;
+            let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+            let (flush, tell) = (due(link.flush_at), due(link.announce_at));
+            if flush {
+                link.flush_at = None;
             }
-            link.flush_at = None;
-            for (queue, frame) in [(Queue::Direct, Frame::Direct as fn(Items) -> Frame), (Queue::Push, Frame::Records)] {
+            for (queue, frame) in [(Queue::Direct, Frame::Direct as fn(Items) -> Frame), (Queue::Push, Frame::Records)]
+                .into_iter()
+                .filter(|_| flush)
+            {
                 let items = link.pack(queue, ledger);
                 if items.len() > 0 {
                     out.push((*peer, frame(items).encode()));
                 }
             }
-            let held = link.announcements(ledger);
-            if !held.is_empty() {
-                out.push((*peer, Frame::Announce(held).encode()));
+            if tell {
+                link.announce_at = None;
+                let held = link.announcements(ledger);
+                if !held.is_empty() {
+                    out.push((*peer, Frame::Announce(held).encode()));
+                }
+                if !link.announce.is_empty() {
+                    link.announce_at = Some(now.after_ms(FLUSH_LEAST_MS));
+                }
             }
-            if !(link.direct.is_empty() && link.push.is_empty() && link.announce.is_empty()) {
+            if flush && !(link.direct.is_empty() && link.push.is_empty()) {
                 link.schedule(now, FLUSH_LEAST_MS);
             }
         }
     }
 
     fn ask_for_awaited(&mut self, now: Time, ledger: &Ledger, out: &mut Outbox) {
+        if self.awaited_due.is_none_or(|due| due > now) {
+            return;
+        }
         let mut asks: BTreeMap<NodeId, Vec<RecordKey>> = BTreeMap::new();
         let links = &self.links;
         self.awaited.retain(|key, awaited| {
@@ -317,6 +351,7 @@ impl Push {
             awaited.due = now.after_ms(GRAFT_AGAIN_MS);
             true
         });
+        self.awaited_due = self.awaited.values().map(|awaited| awaited.due).min();
         for (peer, keys) in asks {
             if let Some(link) = self.links.get_mut(&peer) {
                 link.eager = true;
@@ -326,9 +361,8 @@ impl Push {
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
-        let flushes = self.links.values().filter_map(|link| link.flush_at);
-        let asks = self.awaited.values().map(|awaited| awaited.due);
-        flushes.chain(asks).chain(self.origins.next_wakeup()).min()
+        let flushes = self.links.values().flat_map(|link| [link.flush_at, link.announce_at]).flatten();
+        flushes.chain(self.awaited_due).chain(self.origins.next_wakeup()).min()
     }
 }
 
