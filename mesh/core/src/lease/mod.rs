@@ -8,8 +8,10 @@
 //! The node's life, persistence and publishing are not here: see `node`.
 
 pub mod amnesia;
+pub mod board;
 pub mod budget;
 pub mod claim;
+pub mod claims;
 pub mod governing;
 pub mod handover;
 pub mod presence;

@@ -54,7 +54,8 @@ pub fn slots_of(map: &PoolMap, pool: &Pool, claims: &[SeenClaim], sight: &impl S
         .filter_map(|number| {
             let slot = Slot { pool: pool.clone(), number };
             let wardens = map.wardens(&slot)?;
-            Some(view(slot, seats, wardens, claims, sight))
+            let on: Vec<&SeenClaim> = claims.iter().filter(|claim| claim.slot == slot).collect();
+            Some(slot_of(slot, seats, wardens, on.into_iter(), sight))
         })
         .collect()
 }
@@ -74,7 +75,14 @@ struct Support {
     standing: bool,
 }
 
-fn view(slot: Slot, seats: &PoolSeats, wardens: &Wardens, claims: &[SeenClaim], sight: &impl Sight) -> SlotView {
+/// One slot with the standing claims `on` it.
+pub(crate) fn slot_of<'a>(
+    slot: Slot,
+    seats: &PoolSeats,
+    wardens: &Wardens,
+    on: impl Iterator<Item = &'a SeenClaim>,
+    sight: &impl Sight,
+) -> SlotView {
     let lost_after = seats.presume_lost_after_ms();
     let mut support: BTreeMap<(NodeId, ClaimName), Support> = BTreeMap::new();
     // Wardens that cannot grant the slot to anybody new.
@@ -91,7 +99,7 @@ fn view(slot: Slot, seats: &PoolSeats, wardens: &Wardens, claims: &[SeenClaim], 
         }
         bound += usize::from(binds);
     }
-    for claim in claims.iter().filter(|claim| claim.slot == slot && !ended(&claim.promise(), lost_after, sight)) {
+    for claim in on.filter(|claim| !ended(&claim.promise(), lost_after, sight)) {
         let entry = support.entry((claim.holder, claim.name)).or_default();
         entry.active = claim.active;
         entry.standing = true;
@@ -110,6 +118,18 @@ fn view(slot: Slot, seats: &PoolSeats, wardens: &Wardens, claims: &[SeenClaim], 
         Occupant { holder, claim, grants: support.grants, active: support.active, unheard_ms, presumed_lost_in_ms }
     });
     SlotView { slot, wardens: wardens.nodes.len(), quorum: wardens.quorum, occupant, free }
+}
+
+/// How much more silence of `holder` changes how a slot looks that it stands on, in milliseconds; `None`: none does.
+pub(crate) fn changes_in_ms(holder: &NodeId, seats: &PoolSeats, sight: &impl Sight) -> Option<u64> {
+    let unheard = sight.unheard_ms(holder)?;
+    let dead = seats.start_within_ms().saturating_add(1);
+    [Some(dead), seats.presume_lost_after_ms()]
+        .into_iter()
+        .flatten()
+        .filter_map(|at| at.checked_sub(unheard))
+        .filter(|left| *left > 0)
+        .min()
 }
 
 fn ended(promise: &Promise, lost_after_ms: Option<u64>, sight: &impl Sight) -> bool {

@@ -277,6 +277,12 @@ impl Warden {
         self.promises.iter().any(|promise| promise.holder == *holder)
     }
 
+    /// Whether its store was set back and it has not taken part in leases since.
+    #[must_use]
+    pub fn remembers_nothing(&self) -> bool {
+        self.amnesia.is_some()
+    }
+
     /// Up time left until it takes part in leases again, in milliseconds; `None`: it does.
     #[must_use]
     pub fn amnesia_left_ms(&self, up_ms: u64) -> Option<u64> {

@@ -51,7 +51,10 @@ impl Node {
             return false;
         }
         self.duty.stale = false;
-        let claims: Vec<Candidate> = self.claims.values().flatten().map(|claim| self.candidate(claim)).collect();
+        // After amnesia every claim may be this node's business; before, those on its slots.
+        let all = self.duty.warden.remembers_nothing();
+        let claims = self.claims.all().filter(|claim| all || self.may_ward(claim));
+        let claims: Vec<Candidate> = claims.map(|claim| self.candidate(claim)).collect();
         let mut warden = core::mem::take(&mut self.duty.warden);
         let rosters = self.rosters();
         let sight = self.sight();

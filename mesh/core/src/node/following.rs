@@ -20,7 +20,7 @@ use crate::record::{ClaimName, RecordKey, RecordKind};
 use crate::rollout::PoolTerms;
 use crate::rollout::applies::Skip;
 use crate::rollout::member::{Member, in_scope};
-use crate::rollout::progress::{Change, Clock, Passed, Progress};
+use crate::rollout::progress::{Change, Clock, Outlook, Passed, Progress};
 use crate::rollout::report::MemberReport;
 use crate::text::{Pool, Reason, RolloutId};
 use crate::time::Now;
@@ -38,6 +38,8 @@ pub(super) struct Following {
     passed: Vec<Passed>,
     /// A `settle` is owed.
     stale: bool,
+    /// What this node's own move goes by, as of the last one.
+    outlook: Option<Outlook>,
 }
 
 /// The wave of `node`, the implicit last one included.
@@ -59,6 +61,7 @@ impl Node {
     /// Derives everything that documents alone decide. `remembered`: waves seen to pass, read from the store at the start.
     pub(super) fn reread_documents(&mut self, mut remembered: BTreeMap<RolloutId, Vec<Passed>>) {
         self.documents_changed = false;
+        self.writers.forget();
         self.keep_needed_rosters();
         self.reread_rosters();
         self.reread_departed();
@@ -172,8 +175,14 @@ impl Node {
         }
         let rollout = in_force.rollout.clone();
         let digest = in_force.digest;
-        let mut following =
-            self.following.remove(id).unwrap_or(Following { digest, progress: None, listed: None, passed, stale: true });
+        let mut following = self.following.remove(id).unwrap_or(Following {
+            digest,
+            progress: None,
+            listed: None,
+            passed,
+            stale: true,
+            outlook: None,
+        });
         let up_ms = self.presence.up_ms();
         let mut fresh = false;
         if let Some(members) = self.shelf.roster_members(&rollout.roster.digest) {
@@ -258,7 +267,7 @@ impl Node {
     /// What the mesh knows of `node` in one rollout.
     pub(super) fn member_report(&self, node: &NodeId, progress: &Progress) -> Option<MemberReport> {
         let rollout = progress.rollout();
-        let gone = self.sight().gone(node);
+        let gone = self.gone(node);
         let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Status });
         let mut report = match entry {
             // Who joined after it was gone has no record of it, and still it is no member that anything waits for.
@@ -305,6 +314,9 @@ impl Node {
             }
             following.stale = false;
             let changes = progress.settle(clock);
+            let outlook = Some(progress.outlook(&self.me));
+            self.stale.lives |= outlook != following.outlook || !changes.is_empty();
+            following.outlook = outlook;
             for change in changes {
                 self.note_change(&id, change);
             }
@@ -328,9 +340,13 @@ impl Node {
                 }
             }
             Change::Halted(halted) => {
-                self.tell(Event::Halted { rollout, wave: halted.wave, failures: halted.failures, applicable: halted.applicable })
+                self.duty.stale = true;
+                self.tell(Event::Halted { rollout, wave: halted.wave, failures: halted.failures, applicable: halted.applicable });
             }
-            Change::Unhalted => self.tell(Event::Unhalted { rollout }),
+            Change::Unhalted => {
+                self.duty.stale = true;
+                self.tell(Event::Unhalted { rollout });
+            }
         }
     }
 }

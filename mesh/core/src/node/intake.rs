@@ -40,6 +40,7 @@ impl Node {
                 let digest = offered.digest;
                 let news = offered.fresh || offered.changed;
                 if news {
+                    self.writers.forget();
                     let key = if is_roster { StoreKey::Roster(digest) } else { StoreKey::Document(digest) };
                     self.persist(&key, Some(offered.envelope.clone()));
                     self.asked_rosters.remove(&digest);
@@ -134,6 +135,7 @@ impl Node {
                 Heard::Synced(peer) => {
                     self.synced.note(peer);
                     self.duty.stale = true;
+                    self.stale.lives = true;
                 }
             }
         }
@@ -155,7 +157,7 @@ impl Node {
 
     /// A record from a neighbour, perhaps not its writer.
     pub(super) fn take_record(&mut self, now: Now, peer: NodeId, bytes: &[u8]) {
-        let record = match SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref()) {
+        let record = match self.crypto.open_record(&self.config.fleet, bytes) {
             Ok(record) => record,
             Err(error) => return self.refuse_frame(peer, &format!("{error}")),
         };
@@ -180,7 +182,7 @@ impl Node {
 
     /// Two records under one stamp.
     pub(super) fn take_proof(&mut self, now: Now, peer: NodeId, one: &[u8], other: &[u8]) {
-        let verify = |bytes: &[u8]| SignedRecord::verify(&self.config.fleet, bytes, self.crypto.as_ref());
+        let verify = |bytes: &[u8]| self.crypto.open_record(&self.config.fleet, bytes);
         let (Ok(one), Ok(other)) = (verify(one), verify(other)) else {
             return self.refuse_frame(peer, "a proof with a record that does not verify");
         };
@@ -198,21 +200,6 @@ impl Node {
         }
     }
 
-    /// Whether records under `key` are kept: the node's certificate names a pool, and it is neither retired nor revoked. A
-    /// certificate that has expired stops its node from starting, never from saying how a running upgrade ended.
-    ///
-    /// What one that is gone had promised as a warden of a roster that is here is still taken, for it is still honoured
-    /// (section 7, rule 8); of a revoked one only the first that comes, for its key may be another's by now.
-    fn writes_records(&self, key: &RecordKey) -> bool {
-        let node = &key.node;
-        let revoked = self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node));
-        if revoked || self.shelf.is_retired(node) {
-            let first = self.ledger.entry(key).is_none();
-            return key.kind == RecordKind::Grants && (first || !revoked) && self.shelf.is_listed(node);
-        }
-        self.shelf.certificate(node).is_some_and(|certificate| certificate.pool.is_some())
-    }
-
     /// Everything that follows from a changed entry of the ledger.
     pub(super) fn record_changed(&mut self, now: Now, key: RecordKey, from: Option<NodeId>) {
         let stamp = self.ledger.stamp(&key).unwrap_or_default();
@@ -225,23 +212,23 @@ impl Node {
             }
         }
         self.unsaved.insert(key);
-        self.reach_stale |= self.connected.len() < OWN_LINKS;
-        self.reread_claims(&key.node);
+        self.reach_stale |= self.connected.len() < OWN_LINKS || self.pacing.seek.contains(&key.node);
+        let before = if key.kind == RecordKind::Status { self.reread_claims(&key.node) } else { Vec::new() };
+        self.note_lease_change(key, &before);
         self.spread.note_new(now.boot, key, from);
-        self.hear(&key.node);
+        // What a node promises as a warden is no word on its own move.
+        if key.kind == RecordKind::Status || self.ledger.is_convicted(&key.node) {
+            self.hear(&key.node);
+        }
     }
 
     /// The standing claims of one node. A convict's stay: its slot is taken until it is written off.
-    pub(super) fn reread_claims(&mut self, node: &NodeId) {
+    /// Returns those that it had.
+    pub(super) fn reread_claims(&mut self, node: &NodeId) -> Vec<SeenClaim> {
         let mut claims: Vec<SeenClaim> =
             self.ledger.statuses_kept(node).flat_map(|status| SeenClaim::standing(*node, status)).collect();
         claims.dedup();
-        if claims.is_empty() {
-            self.claims.remove(node);
-        } else {
-            self.claims.insert(*node, claims);
-        }
-        self.duty.stale = true;
+        self.claims.set(*node, claims)
     }
 
     /// A fact from the device.

@@ -28,10 +28,12 @@ mod settle;
 mod show;
 pub mod showing;
 mod sight;
+mod stale;
 mod turn;
 pub mod view;
 pub mod visiting;
 pub mod warrant;
+mod writers;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -48,19 +50,21 @@ pub use self::keys::promises_kept;
 use self::life::Life;
 pub use self::open::OpenError;
 use self::publish::Own;
+use self::stale::Stale;
 use self::turn::Pacing;
 use self::visiting::Visiting;
+use self::writers::Writers;
 use crate::crypto::Crypto;
 use crate::digest::Digest;
 use crate::lease::budget::PoolMap;
-use crate::lease::claim::SeenClaim;
+use crate::lease::claims::Claims;
 use crate::lease::presence::Presence;
 use crate::lease::synced::Synced;
 use crate::node_id::NodeId;
 use crate::record::ledger::Ledger;
 use crate::record::{ClaimName, RecordKey};
-use crate::spread::Spread;
 use crate::spread::neighbours::Neighbours;
+use crate::spread::{Received, Spread};
 use crate::text::{Platform, Product, RolloutId};
 use crate::time::{Now, Time};
 use crate::trust::local::LocalTrust;
@@ -118,9 +122,11 @@ pub struct Node {
     maps: BTreeMap<Digest, PoolMap>,
     following: BTreeMap<RolloutId, Following>,
     /// Standing claims on slots, by holder.
-    claims: BTreeMap<NodeId, Vec<SeenClaim>>,
+    claims: Claims,
     /// The highest claim of each node that is forgiven or written off, over all documents.
     written_off: BTreeMap<NodeId, ClaimName>,
+    /// What documents say of writers of records, until they change.
+    writers: Writers,
     /// Listed nodes that are gone for good, and since when this node knows it, in its up time. Durable.
     departed: BTreeMap<NodeId, u64>,
     /// Rosters asked for and not here yet.
@@ -129,6 +135,7 @@ pub struct Node {
     unsaved: BTreeSet<RecordKey>,
     saved_records_at: Time,
     documents_changed: bool,
+    stale: Stale,
     /// Whom to dial may have changed.
     reach_stale: bool,
     addresses: Vec<String>,
@@ -141,6 +148,8 @@ impl Node {
     /// Takes in everything that can happen. Total: hostile input becomes a counted, typed rejection.
     pub fn handle(&mut self, now: Now, input: Input) {
         self.presence.tick(now.awake_ms);
+        // What only records change is noted record by record.
+        self.stale.lives |= !matches!(input, Input::Wake | Input::Frame { .. });
         match input {
             Input::Wake => {}
             Input::Document { bytes, source } | Input::Roster { bytes, source } => self.take_document(now, &bytes, source),
@@ -187,6 +196,12 @@ impl Node {
     #[must_use]
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
+    }
+
+    /// How many records have come, and how many of them were here already.
+    #[must_use]
+    pub fn received(&self) -> Received {
+        self.spread.received()
     }
 
     /// Everybody's records.

@@ -12,10 +12,13 @@ use super::duty::Duty;
 use super::keys::{StoreKey, decode};
 use super::life::{Kept, Life};
 use super::publish::Own;
+use super::stale::Stale;
 use super::turn::Pacing;
 use super::visiting::Visiting;
+use super::writers::Writers;
 use super::{Node, NodeConfig};
 use crate::crypto::Crypto;
+use crate::lease::claims::Claims;
 use crate::lease::presence::{Part, Presence};
 use crate::lease::synced::Synced;
 use crate::record::ledger::{Entry, Ledger};
@@ -73,6 +76,23 @@ impl Node {
         stored: Vec<(Vec<u8>, Vec<u8>)>,
         now: Now,
     ) -> Result<Self, OpenError> {
+        let shelf = Shelf::new(config.fleet, config.local_trust.clone());
+        Self::open_on(config, crypto, seed, stored, shelf, now)
+    }
+
+    /// The same on documents that were verified already: what `shelf` holds need not stand in `stored`. For many nodes of one
+    /// fleet in one process, which share what is equal.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub fn open_on(
+        config: NodeConfig,
+        crypto: Box<dyn Crypto>,
+        seed: [u8; 32],
+        stored: Vec<(Vec<u8>, Vec<u8>)>,
+        mut shelf: Shelf,
+        now: Now,
+    ) -> Result<Self, OpenError> {
         let me = crypto.node();
         let mut rng = ChaCha8Rng::from_seed(seed);
         let mut fork = || {
@@ -83,9 +103,9 @@ impl Node {
         let (spread_seed, neighbours_seed) = (fork(), fork());
         let stored = Stored::read(stored)?;
 
-        let mut shelf = Shelf::new(config.fleet, config.local_trust.clone());
+        let floor_time = stored.floor_time.max(shelf.floor_time());
         let refused = shelf.restore(stored.documents, crypto.as_ref());
-        shelf.restore_floor_time(stored.floor_time);
+        shelf.restore_floor_time(floor_time);
 
         let mut ledger = Ledger::new();
         for (key, bytes) in stored.records {
@@ -142,13 +162,15 @@ impl Node {
             visiting: Visiting::default(),
             maps: BTreeMap::new(),
             following: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            claims: Claims::default(),
             written_off: BTreeMap::new(),
+            writers: Writers::default(),
             departed: stored.departed,
             asked_rosters: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             saved_records_at: now.boot,
             documents_changed: true,
+            stale: Stale::default(),
             reach_stale: true,
             addresses: Vec::new(),
             serves: BTreeSet::new(),
@@ -210,7 +232,7 @@ fn read_entry(config: &NodeConfig, bytes: &[u8], crypto: &dyn Crypto) -> Option<
     let parts: Vec<Vec<u8>> = decode(bytes)?;
     let mut records = Vec::new();
     for part in parts {
-        records.push(SignedRecord::verify(&config.fleet, &part, crypto).ok()?);
+        records.push(crypto.open_record(&config.fleet, &part).ok()?);
     }
     match <[SignedRecord; 2]>::try_from(records) {
         Ok(pair) => Some(Entry::Proof(Box::new(pair))),

@@ -110,6 +110,14 @@ impl Node {
             return false;
         }
         let mut status = self.status();
+        let key = self.own_key(RecordKind::Status);
+        let due = self.renewal_due() <= now.boot || self.own.owed;
+        // What was said fits, so what is equal to it does.
+        let says_so = |status: &Status| self.ledger.record(&key).and_then(SignedRecord::status) == Some(status);
+        if !due && says_so(&status) {
+            self.own.oversize = false;
+            return false;
+        }
         if let Err(oversize) = self.fit(&mut status) {
             // Nothing is claimed that was not published, so nothing is disrupted either.
             if !self.own.oversize {
@@ -119,11 +127,7 @@ impl Node {
             return false;
         }
         self.own.oversize = false;
-        let key = self.own_key(RecordKind::Status);
-        let said = self.ledger.record(&key).and_then(SignedRecord::status);
-        let current = said == Some(&status);
-        let due = self.renewal_due() <= now.boot || self.own.owed;
-        if current && !due {
+        if !due && says_so(&status) {
             return false;
         }
         let stamp = self.own.next_stamp();
@@ -194,7 +198,7 @@ impl Node {
         match kind {
             RecordKind::Grants => self.duty.warden.promises().map(|promise| promise.holder).collect(),
             RecordKind::Status => {
-                let claims = self.claims.get(&self.me).into_iter().flatten();
+                let claims = self.claims.of(&self.me);
                 let wardens = claims.filter_map(|claim| self.maps.get(&claim.roster)?.wardens(&claim.slot));
                 wardens.flat_map(|wardens| wardens.nodes.iter().copied()).filter(|node| *node != self.me).collect()
             }

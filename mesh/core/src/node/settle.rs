@@ -31,16 +31,25 @@ impl Node {
             if self.documents_changed {
                 self.reread_documents(alloc::collections::BTreeMap::new());
                 self.duty.stale = true;
+                self.stale.lives = true;
+                self.pacing.board = None;
             }
             self.settle_rollouts(now);
-            self.pacing.wake_at = None;
             let mut moved = false;
-            let products: Vec<Product> = self.lives.keys().cloned().collect();
-            for product in products {
-                moved |= self.advance(now, &product);
+            let look = self.look_at_lives(now);
+            if look {
+                self.pacing.wake_at = None;
+                self.pacing.asks = false;
+                let products: Vec<Product> = self.lives.keys().cloned().collect();
+                for product in products {
+                    moved |= self.advance(now, &product);
+                }
             }
             moved |= self.do_duty(now);
-            moved |= self.publish_status(now);
+            if look || moved || self.stale.renewal.is_some_and(|at| at <= now.boot) {
+                moved |= self.publish_status(now);
+                self.lives_settled(now);
+            }
             unsettled = moved || self.documents_changed;
             if !unsettled {
                 break;
@@ -177,7 +186,7 @@ impl Node {
             self.effects.push(Effect::Send { peer, bytes });
         }
         let due = self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot);
-        if core::mem::take(&mut self.reach_stale) || due || !self.pacing.seek.is_empty() {
+        if core::mem::take(&mut self.reach_stale) || core::mem::take(&mut self.pacing.seeks_more) || due {
             let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
             let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
             let sight = NodeSight {
@@ -213,12 +222,15 @@ impl Node {
         if !self.unsaved.is_empty() {
             times.push(Some(self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS)));
         }
-        if self.may_publish() {
-            times.push(Some(self.renewal_due()));
+        if let Some(renewal) = self.stale.renewal {
+            times.push(Some(renewal));
             // A warden that may not sign decides nothing, and must not wake for it.
             times.push(self.duty.look_again_at_up_ms.map(after_up));
         }
-        times.extend(self.lives.values().map(|life| life.deadline(now)));
+        times.push(self.stale.due);
+        if self.pacing.asks {
+            times.push(self.pacing.board.as_ref().and_then(|board| board.due_ms()).map(after_up));
+        }
         for progress in self.following.values().filter_map(|following| following.progress.as_ref()) {
             let (up, wall) = progress.wakeup();
             times.push(up.map(after_up));

@@ -153,7 +153,7 @@ impl Node {
     /// Every slot of every pool: `swell leases`.
     #[must_use]
     pub fn leases(&self, _now: Now) -> Vec<LeaseView> {
-        let claims: Vec<SeenClaim> = self.claims.values().flatten().cloned().collect();
+        let claims: Vec<SeenClaim> = self.claims.all().cloned().collect();
         let declared = self.duty.warden.declared().and_then(|declared| self.maps.get(&declared));
         let Some(map) = declared.or_else(|| self.maps.values().max_by_key(|map| map.version())) else { return Vec::new() };
         let (rosters, sight, own) = (self.rosters(), self.sight(), self.duty.warden.record());

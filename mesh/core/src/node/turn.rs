@@ -1,7 +1,6 @@
 //! This node as a holder: which slot it turns to, whether it may start, when it withdraws (rules 1, 3, 6).
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 use super::Node;
 use super::hold::Hold;
@@ -10,6 +9,7 @@ use super::life::{Life, Mission, Turn};
 use super::show::count;
 use super::sight::NodeSight;
 use crate::digest::Digest;
+use crate::lease::board::Board;
 use crate::lease::budget::{PoolMap, Slot};
 use crate::lease::claim::SeenClaim;
 use crate::lease::governing::Rosters;
@@ -17,7 +17,6 @@ use crate::lease::handover::{Handover, Reader};
 use crate::lease::queue::{self, Queue, Turnless, needs_slot};
 use crate::lease::start::{MadeAt, Start, StartFacts, Withdraw, may_start};
 use crate::lease::synced::Syncing;
-use crate::lease::view::{free_slots, slots_of};
 use crate::node_id::NodeId;
 use crate::record::grants::Grants;
 use crate::record::status::Purpose;
@@ -32,12 +31,25 @@ pub(super) struct Pacing {
     pub(super) wake_at: Option<Time>,
     /// Wardens that this node must sync with before it takes part on their slot.
     pub(super) seek: BTreeSet<NodeId>,
+    /// A life waits for the lease protocol: what is said of slots may move it.
+    pub(super) asks: bool,
+    /// Somebody was added to them.
+    pub(super) seeks_more: bool,
+    /// The slots of this node's pool, while it would claim one.
+    pub(super) board: Option<Board>,
 }
 
 impl Pacing {
     /// A claim of `product` came to nothing: the next one waits for a random, growing pause (rule 6).
     pub(super) fn lost(&mut self, product: &Product, now: Time, random: u64) {
         self.queues.entry(product.clone()).or_default().lost(now, random);
+    }
+
+    /// Be in touch with these.
+    fn seek<'a>(&mut self, wardens: impl Iterator<Item = &'a NodeId>) {
+        for warden in wardens {
+            self.seeks_more |= self.seek.insert(*warden);
+        }
     }
 
     fn wake(&mut self, at: Time) {
@@ -58,6 +70,7 @@ pub(super) struct Question<'a> {
 impl Node {
     /// Answers a life that wants to claim or to start.
     pub(super) fn ask(&self, pacing: &mut Pacing, question: &Question<'_>, asking: Asking) -> Turn {
+        pacing.asks = true;
         match asking {
             Asking::Claim => self.may_claim(pacing, question),
             Asking::Start => self.may_start(pacing, question),
@@ -84,10 +97,10 @@ impl Node {
             return Turn::Wait(Hold::OutlastsPresumedLoss(pool));
         }
         let urgent = progress.rollout().urgent;
-        let claims: Vec<SeenClaim> =
-            self.claims.values().flatten().filter(|claim| claim.slot.pool == pool && claim.holder != self.me).cloned().collect();
-        let views = slots_of(map, &pool, &claims, &self.sight());
-        let mut free = free_slots(&views, seats, urgent);
+        let board = pacing.board.take().filter(|board| board.is_of(map, &pool));
+        let board = pacing.board.insert(board.unwrap_or_else(|| Board::new(self.me, map, &pool)));
+        board.refresh(map, &self.claims, &self.sight(), self.presence.up_ms());
+        let mut free = board.free(seats.slots(urgent));
         // What older rosters keep shut would be refused.
         let own = self.duty.warden.record();
         let (rosters, sight) = (self.rosters(), self.sight());
@@ -114,9 +127,8 @@ impl Node {
             }
             queue::Turn::Wait(Turnless::NoneFree) => {
                 let slots = u32::from(seats.slots(urgent));
-                let holders =
-                    views.iter().filter_map(|view| view.occupant.as_ref()).filter_map(|held| self.name_of(&held.holder));
-                Turn::Wait(Hold::SlotsTaken { pool, holders: holders.take(5).collect(), slots })
+                let holders = pacing.board.iter().flat_map(Board::holders).filter_map(|holder| self.name_of(holder)).take(5);
+                Turn::Wait(Hold::SlotsTaken { pool, holders: holders.collect(), slots })
             }
             queue::Turn::Wait(Turnless::Queued { ahead, at }) => {
                 pacing.wake(at);
@@ -130,6 +142,8 @@ impl Node {
     }
 
     fn may_start(&self, pacing: &mut Pacing, question: &Question<'_>) -> Turn {
+        // Of other slots it needs to know nothing while it has one.
+        pacing.board = None;
         let life = question.life;
         let Some(claim) = &life.kept.claim else { return Turn::Withdraw(Hold::Queued { ahead: 0 }) };
         // Noticed between claim and start: what this node did before may stand on a slot.
@@ -195,7 +209,7 @@ impl Node {
     fn synced_with_wardens(&self, pacing: &mut Pacing, map: &PoolMap, slot: &Slot) -> Result<(), Hold> {
         let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange(None)) };
         self.synced.enough(&self.me, wardens).map_err(|Syncing { have, need }| {
-            pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
+            pacing.seek(wardens.nodes.iter().filter(|node| **node != self.me));
             Hold::Syncing { have: count(have), need: count(need) }
         })
     }
@@ -203,7 +217,8 @@ impl Node {
     /// Be in touch with the wardens of a slot.
     pub(super) fn seek_wardens(&mut self, slot: &Slot, roster: Digest) {
         let Some(wardens) = self.maps.get(&roster).and_then(|map| map.wardens(slot)) else { return };
-        self.pacing.seek.extend(wardens.nodes.iter().filter(|node| **node != self.me));
+        let me = self.me;
+        self.pacing.seek(wardens.nodes.iter().filter(|node| **node != me));
     }
 
     /// The roster under which this node claims.

@@ -247,12 +247,18 @@ impl Node {
     /// Three, or all others where there are fewer. Somebody at a configured address counts as one even if no certificate
     /// of it is known.
     fn members_needed(&self) -> usize {
+        if self.connected.len() >= OUTER_MEMBERS {
+            return OUTER_MEMBERS;
+        }
         let others = self.shelf.certificates().filter(|(_, it)| it.node != self.me && !it.retired && it.pool.is_some());
         let known = others.take(OUTER_MEMBERS).count();
         known.max(usize::from(self.neighbours.has_addresses()))
     }
 
     fn needs_doors(&self, now: Now) -> Option<Why> {
+        if self.connected.len() >= OUTER_MEMBERS {
+            return None;
+        }
         let need = self.members_needed();
         let have = self.connected.len();
         match self.shelf.member(&self.me, now.wall) {

@@ -15,7 +15,7 @@ use super::gate::{self, Gate, Verdict};
 use super::halt::{self, Halted};
 use super::member::Member;
 use super::report::MemberReport;
-use super::tally::Tally;
+use super::tally::{Renewal, Tally, WaveCounts};
 use super::wave::Waves;
 use crate::documents::rollout::{Rollout, State, Wave};
 use crate::node::hold::Hold;
@@ -57,6 +57,17 @@ pub struct Clock {
     pub up_ms: u64,
     /// Wall time, for `notBefore` alone.
     pub wall: Timestamp,
+}
+
+/// What a member's own move goes by: as long as it is the same, gates and renewals are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    passed: u32,
+    halted: Option<Halted>,
+    waits_for: WaveCounts,
+    who: [Option<NodeId>; NAMES],
+    renewal: Renewal,
+    place: Option<u32>,
 }
 
 /// One rollout as one observer follows it.
@@ -183,6 +194,23 @@ impl Progress {
             }
         }
         changes
+    }
+
+    /// What gates and renewals of `node` depend on, beside the descriptor and the clocks, as of the last settle.
+    #[must_use]
+    pub fn outlook(&self, node: &NodeId) -> Outlook {
+        let mut who = [None; NAMES];
+        for (place, node) in who.iter_mut().zip(self.tally.blocking(self.passed)) {
+            *place = Some(*node);
+        }
+        Outlook {
+            passed: self.passed,
+            halted: self.halted,
+            waits_for: self.tally.wave_counts(self.passed),
+            who,
+            renewal: self.tally.renewal(node),
+            place: self.tally.place_of(node).map(|place| place.wave),
+        }
     }
 
     /// When [`Progress::settle`] is due next: by up time, and by wall time (a `notBefore`).

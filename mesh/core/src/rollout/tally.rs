@@ -17,6 +17,7 @@
 //! An excuse lasts until the member is heard of again. The front are the first `max(8, 2·slots)` members of a pool,
 //! in the rollout's order, of those in open waves that wait, are not excused and say that they could claim now.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -119,7 +120,9 @@ pub struct Tally {
     /// When this generation came into force here.
     generation_since_ms: u64,
     pools: BTreeMap<Pool, PoolTerms>,
-    members: BTreeMap<NodeId, Entry>,
+    members: BTreeMap<NodeId, usize>,
+    /// By the number that `members` gives; taken out only while one is changed.
+    entries: Vec<Option<Box<Entry>>>,
     counts: Vec<WaveCounts>,
     states: Vec<WaveState>,
     fronts: BTreeMap<Pool, Front>,
@@ -138,6 +141,7 @@ impl Tally {
             generation_since_ms: up_ms,
             pools: pools.clone(),
             members: BTreeMap::new(),
+            entries: Vec::new(),
             counts: alloc::vec![WaveCounts::default(); slots],
             states: alloc::vec![WaveState::default(); slots],
             fronts: BTreeMap::new(),
@@ -161,7 +165,7 @@ impl Tally {
         for (state, old) in self.states.iter_mut().zip(&before.states) {
             state.opened_ms = old.opened_ms;
         }
-        for (node, old) in &before.members {
+        for (node, old) in before.all() {
             if old.late && !self.members.contains_key(node) {
                 let wave = self.terms.waves();
                 self.enter(Place { wave, ..old.place }, &old.pool, true);
@@ -229,7 +233,7 @@ impl Tally {
     /// These were excused when the wave was seen to pass: they do not shut it again, but their failures count.
     pub fn remember<'n>(&mut self, wave: u32, excused: impl IntoIterator<Item = &'n NodeId>) {
         for node in excused {
-            if self.members.get(node).is_some_and(|entry| entry.place.wave == wave && !entry.remembered) {
+            if self.entry(node).is_some_and(|entry| entry.place.wave == wave && !entry.remembered) {
                 self.change(node, |entry| entry.remembered = true);
             }
         }
@@ -278,25 +282,25 @@ impl Tally {
     /// How the gate counts `node`; `None` when it is in no wave.
     #[must_use]
     pub fn standing(&self, node: &NodeId) -> Option<Standing> {
-        self.members.get(node).map(|entry| entry.standing)
+        self.entry(node).map(|entry| entry.standing)
     }
 
     /// What `node` last said of the rollout; `None` when it is in no wave.
     #[must_use]
     pub fn report(&self, node: &NodeId) -> Option<&MemberReport> {
-        self.members.get(node).map(|entry| &entry.report)
+        self.entry(node).map(|entry| &entry.report)
     }
 
     /// Whether `node` is excused now.
     #[must_use]
     pub fn is_excused(&self, node: &NodeId) -> bool {
-        self.members.get(node).is_some_and(|entry| entry.excused)
+        self.entry(node).is_some_and(|entry| entry.excused)
     }
 
     /// The place of `node` in the order of starting.
     #[must_use]
     pub fn place_of(&self, node: &NodeId) -> Option<Place> {
-        self.members.get(node).map(|entry| entry.place)
+        self.entry(node).map(|entry| entry.place)
     }
 
     /// All members in order of their ids.
@@ -306,14 +310,14 @@ impl Tally {
 
     /// Every failure that is not forgiven, with the claim to name in order to forgive it.
     pub fn failures(&self) -> impl Iterator<Item = (NodeId, Option<ClaimName>)> {
-        let failed = self.members.iter().filter(|(_, entry)| entry.standing == Standing::Failed);
+        let failed = self.all().filter(|(_, entry)| entry.standing == Standing::Failed);
         failed.map(|(node, entry)| (*node, failed_claim(&entry.report, entry.last_claim)))
     }
 
     /// How often `node` renews its record.
     #[must_use]
     pub fn renewal(&self, node: &NodeId) -> Renewal {
-        match self.members.get(node) {
+        match self.entry(node) {
             Some(entry) if entry.stage.holds() || entry.front_since_ms.is_some() => Renewal::EveryThird,
             _ => Renewal::Daily,
         }
@@ -322,7 +326,7 @@ impl Tally {
     /// How many of its pool could claim before `node`; `None` when it is in no wave.
     #[must_use]
     pub fn ahead_of(&self, node: &NodeId) -> Option<usize> {
-        let entry = self.members.get(node)?;
+        let entry = self.entry(node)?;
         Some(self.fronts.get(&entry.pool).map_or(0, |front| front.ahead_of(&entry.place)))
     }
 
@@ -330,6 +334,15 @@ impl Tally {
     #[must_use]
     pub fn forgiveness(&self) -> &Forgiveness {
         &self.terms.forgiveness
+    }
+
+    fn entry(&self, node: &NodeId) -> Option<&Entry> {
+        self.entries.get(*self.members.get(node)?)?.as_deref()
+    }
+
+    /// All members in order of their ids.
+    fn all(&self) -> impl Iterator<Item = (&NodeId, &Entry)> {
+        self.members.iter().filter_map(|(node, at)| Some((node, self.entries.get(*at)?.as_deref()?)))
     }
 
     fn enter(&mut self, place: Place, pool: &Pool, late: bool) {
@@ -352,7 +365,8 @@ impl Tally {
         if let Some(state) = at_mut(&mut self.states, place.wave) {
             state.nodes.push(node);
             self.count(&entry, true);
-            self.members.insert(node, entry);
+            self.members.insert(node, self.entries.len());
+            self.entries.push(Some(Box::new(entry)));
             self.change(&node, |_| {});
         }
     }
@@ -363,14 +377,17 @@ impl Tally {
         // Whoever crosses the line of a front because of it is due at another time now.
         let mut pending = alloc::vec![*node];
         while let Some(node) = pending.pop() {
-            let Some(mut entry) = self.members.remove(&node) else { continue };
+            let Some(at) = self.members.get(&node).copied() else { continue };
+            let Some(mut entry) = self.entries.get_mut(at).and_then(Option::take) else { continue };
             self.count(&entry, false);
             if let Some(edit) = edit.take() {
                 edit(&mut entry);
             }
             self.reassess(&mut entry, &mut pending);
             self.count(&entry, true);
-            self.members.insert(node, entry);
+            if let Some(place) = self.entries.get_mut(at) {
+                *place = Some(entry);
+            }
         }
     }
 

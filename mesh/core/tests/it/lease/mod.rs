@@ -1,5 +1,6 @@
 //! Leases: the cases of the design and a random walk over a small world of holders and wardens.
 
+mod board;
 mod ending;
 mod fleet;
 mod granting;

@@ -1,0 +1,142 @@
+//! Which slots of one pool look free, kept up as records come: a change of one record costs the slots that it speaks of.
+//!
+//! It says what [`super::view`] says of all slots anew. A slot is looked at again when a record of somebody changed who stands
+//! on it, wards it or is promised it, when a claim comes to it, and when time makes somebody on it silent or lost.
+//! Documents change everything: then a new board is made.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::digest::Digest;
+use crate::lease::budget::{PoolMap, Slot};
+use crate::lease::claims::Claims;
+use crate::lease::sight::Sight;
+use crate::lease::view::{changes_in_ms, slot_of};
+use crate::node_id::NodeId;
+use crate::text::Pool;
+
+/// One pool's slots under one roster, as one node that would claim sees them: its own claims do not count.
+#[derive(Debug)]
+pub struct Board {
+    me: NodeId,
+    roster: Digest,
+    pool: Pool,
+    cells: Vec<Cell>,
+    /// On which slots a node's record may matter.
+    of: BTreeMap<NodeId, BTreeSet<u16>>,
+    stale: BTreeSet<u16>,
+    /// When time alone may change a slot, in up time.
+    due: BTreeSet<(u64, u16)>,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    free: bool,
+    holder: Option<NodeId>,
+    about: BTreeSet<NodeId>,
+    due_ms: Option<u64>,
+}
+
+impl Board {
+    /// Of `pool` under `map`; nothing is looked at before [`Board::refresh`].
+    #[must_use]
+    pub fn new(me: NodeId, map: &PoolMap, pool: &Pool) -> Self {
+        let slots = map.pool(pool).map_or(0, |seats| seats.slots(true));
+        Self {
+            me,
+            roster: map.roster(),
+            pool: pool.clone(),
+            cells: (0..slots).map(|_| Cell::default()).collect(),
+            of: BTreeMap::new(),
+            stale: (0..slots).collect(),
+            due: BTreeSet::new(),
+        }
+    }
+
+    /// Whether it is this pool's under this roster.
+    #[must_use]
+    pub fn is_of(&self, map: &PoolMap, pool: &Pool) -> bool {
+        self.roster == map.roster() && self.pool == *pool
+    }
+
+    /// A record of `node` changed.
+    pub fn record_changed(&mut self, node: &NodeId) {
+        self.stale.extend(self.of.get(node).into_iter().flatten());
+    }
+
+    /// A claim on this slot came.
+    pub fn claim_came(&mut self, slot: &Slot) {
+        if slot.pool == self.pool && usize::from(slot.number) < self.cells.len() {
+            self.stale.insert(slot.number);
+        }
+    }
+
+    /// Whether a slot is to be looked at again at `up_ms`.
+    #[must_use]
+    pub fn is_stale(&self, up_ms: u64) -> bool {
+        !self.stale.is_empty() || self.due.first().is_some_and(|(due, _)| *due <= up_ms)
+    }
+
+    /// When time alone may change a slot next, in up time.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Looks again at what changed. `map`, `claims` and `sight` are of one instant, `up_ms`.
+    pub fn refresh(&mut self, map: &PoolMap, claims: &Claims, sight: &impl Sight, up_ms: u64) {
+        while let Some((_, number)) = self.due.first().filter(|(due, _)| *due <= up_ms).copied() {
+            self.due.pop_first();
+            self.stale.insert(number);
+        }
+        while let Some(number) = self.stale.pop_first() {
+            let slot = Slot { pool: self.pool.clone(), number };
+            let (Some(cell), Some(seats), Some(wardens)) =
+                (self.cells.get_mut(usize::from(number)), map.pool(&self.pool), map.wardens(&slot))
+            else {
+                continue;
+            };
+            let me = self.me;
+            let on: Vec<_> = claims.on(&slot).filter(|claim| claim.holder != me).collect();
+            if let Some(due) = cell.due_ms.take() {
+                self.due.remove(&(due, number));
+            }
+            let promised = wardens.nodes.iter().flat_map(|warden| sight.promises(warden));
+            let promised =
+                promised.filter(|promise| promise.pool == slot.pool && promise.slot == number).map(|promise| promise.holder);
+            let holders: BTreeSet<NodeId> = promised.chain(on.iter().map(|claim| claim.holder)).collect();
+            let change = holders.iter().filter_map(|holder| changes_in_ms(holder, seats, sight)).min();
+            let about: BTreeSet<NodeId> = holders.into_iter().chain(wardens.nodes.iter().copied()).collect();
+            for gone in cell.about.difference(&about) {
+                if let Some(slots) = self.of.get_mut(gone) {
+                    slots.remove(&number);
+                    if slots.is_empty() {
+                        self.of.remove(gone);
+                    }
+                }
+            }
+            for come in about.difference(&cell.about) {
+                self.of.entry(*come).or_default().insert(number);
+            }
+            let view = slot_of(slot.clone(), seats, wardens, on.into_iter(), sight);
+            *cell = Cell {
+                free: view.free,
+                holder: view.occupant.map(|occupant| occupant.holder),
+                about,
+                due_ms: change.map(|after| up_ms.saturating_add(after)),
+            };
+            self.due.extend(cell.due_ms.map(|due| (due, number)));
+        }
+    }
+
+    /// The numbers of the slots below `end` that look free, ascending.
+    #[must_use]
+    pub fn free(&self, end: u16) -> Vec<u16> {
+        (0..end).zip(&self.cells).filter(|(_, cell)| cell.free).map(|(number, _)| number).collect()
+    }
+
+    /// Who stands on its slots, in their order.
+    pub fn holders(&self) -> impl Iterator<Item = &NodeId> {
+        self.cells.iter().filter_map(|cell| cell.holder.as_ref())
+    }
+}

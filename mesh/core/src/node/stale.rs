@@ -1,0 +1,71 @@
+//! What of a node must be looked at again: most records change nothing here but a count, and cost no more than that.
+
+use alloc::vec::Vec;
+
+use super::Node;
+use crate::lease::claim::SeenClaim;
+use crate::record::{RecordKey, RecordKind};
+use crate::time::{Now, Time};
+
+/// What time does unnoticed (documents that expire, counts in a hold) is noticed within this, in milliseconds.
+const LOOK_EVERY_MS: u64 = 5_000;
+
+/// Whether this node's lives may move.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// Something changed that they go by.
+    pub(super) lives: bool,
+    /// When they were looked at last.
+    looked_at: Option<Time>,
+    /// When time alone may move one.
+    pub(super) due: Option<Time>,
+    /// When the status is due though nothing changed; `None`: never, for this node may not sign.
+    pub(super) renewal: Option<Time>,
+}
+
+impl Node {
+    /// Whether the lives are to be looked at now. Notes that they are.
+    pub(super) fn look_at_lives(&mut self, now: Now) -> bool {
+        let due = [self.stale.due, self.pacing.wake_at].into_iter().flatten().any(|at| at <= now.boot);
+        let long_ago = self.stale.looked_at.is_none_or(|at| now.boot.since_ms(at) >= LOOK_EVERY_MS);
+        let board = self.pacing.asks && self.pacing.board.as_ref().is_some_and(|board| board.is_stale(self.presence.up_ms()));
+        let look = core::mem::take(&mut self.stale.lives) || due || long_ago || board;
+        if look {
+            self.stale.looked_at = Some(now.boot);
+        }
+        look
+    }
+
+    /// Nothing moves any more: when time alone does.
+    pub(super) fn lives_settled(&mut self, now: Now) {
+        self.stale.due = self.lives.values().filter_map(|life| life.deadline(now)).min();
+        self.stale.renewal = self.may_publish().then(|| self.renewal_due());
+    }
+
+    /// The entry under `key` changed; `before` and `after` are its node's claims.
+    pub(super) fn note_lease_change(&mut self, key: RecordKey, before: &[SeenClaim]) {
+        let convicted = self.ledger.is_convicted(&key.node);
+        self.stale.lives |= convicted || key.node == self.me;
+        if let Some(board) = &mut self.pacing.board {
+            board.record_changed(&key.node);
+            for claim in self.claims.of(&key.node) {
+                board.claim_came(&claim.slot);
+            }
+        }
+        // A declaration opens slots only where leases move from one roster to another.
+        let declares = key.kind == RecordKind::Grants;
+        let moves = declares && self.shelf.rosters().nth(1).is_some();
+        self.stale.lives |= self.pacing.asks && (declares || self.shelf.rosters().nth(1).is_some());
+        let promised = self.duty.warden.has_promised(&key.node);
+        let claims: Vec<&SeenClaim> = self.claims.of(&key.node).chain(before).collect();
+        let mine = !claims.is_empty() && claims.iter().any(|claim| self.may_ward(claim));
+        self.duty.stale |= convicted || moves || promised || mine || self.duty.warden.remembers_nothing();
+    }
+
+    /// Whether this node may have a say on a claim's slot: as one of its wardens under any roster that is here.
+    pub(super) fn may_ward(&self, claim: &SeenClaim) -> bool {
+        let wards =
+            |map: &crate::lease::budget::PoolMap| map.wardens(&claim.slot).is_some_and(|wardens| wardens.contains(&self.me));
+        !self.maps.contains_key(&claim.roster) || self.maps.values().any(wards)
+    }
+}
