@@ -11,7 +11,8 @@ use groundswell_core::number::Ppm;
 use groundswell_testnet::sim::director::{self, Outcome};
 use groundswell_testnet::sim::draw::draw;
 use groundswell_testnet::sim::margin;
-use groundswell_testnet::sim::measure;
+use groundswell_testnet::sim::measure::{self, Terms};
+use groundswell_testnet::sim::merges::{self, Merges};
 use groundswell_testnet::sim::report::{self, Row};
 use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::shrink::shrink;
@@ -49,11 +50,16 @@ pub(crate) enum SimCommand {
         #[arg(long)]
         seed: u64,
     },
-    /// Run one rollout without faults over one pool, and tell what it cost.
-    Measure {
-        /// Nodes.
+    /// Run one rollout with the default waves over one pool, and tell what it cost. Exit code 0 only when everybody was done.
+    Measure(MeasureArgs),
+    /// Tell what merging one record costs a node, in nanoseconds, in fleets of these sizes.
+    Merges {
+        /// Nodes, separated by commas.
+        #[arg(long, value_delimiter = ',', default_value = "1000,10000")]
+        nodes: Vec<u32>,
+        /// Print JSON.
         #[arg(long)]
-        nodes: u32,
+        json: bool,
     },
     /// Run many seeds; print those that failed.
     Swarm {
@@ -97,6 +103,29 @@ pub(crate) enum SimCommand {
     },
 }
 
+/// What is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeasureArgs {
+    /// Nodes.
+    #[arg(long)]
+    nodes: u32,
+    /// Least and most delay of a message, in milliseconds, as LEAST..MOST.
+    #[arg(long, default_value = "50..300")]
+    delay: String,
+    /// Percentage of messages lost.
+    #[arg(long, default_value_t = 0)]
+    loss: u32,
+    /// The pool's budget, in percent.
+    #[arg(long, default_value_t = 5)]
+    budget: u32,
+    /// Of all that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 /// How much is told of one run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Telling {
@@ -117,7 +146,7 @@ const INVALID: u8 = 2;
 /// Runs it.
 #[must_use]
 pub(crate) fn run(command: &SimCommand) -> ExitCode {
-    if !matches!(command, SimCommand::Measure { .. }) {
+    if !matches!(command, SimCommand::Measure(_) | SimCommand::Merges { .. }) {
         // A broken guarantee is told once, at the end, with its seed.
         std::panic::set_hook(Box::new(|_| {}));
     }
@@ -129,7 +158,8 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
             print!("{}", draw(*seed).to_toml());
             Ok(true)
         }
-        SimCommand::Measure { nodes } => Ok(measure(*nodes)),
+        SimCommand::Measure(args) => measure(args),
+        SimCommand::Merges { nodes, json } => merges(nodes, *json),
         SimCommand::Swarm { seeds, jobs, until_one_fails } => {
             parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64), *until_one_fails))
         }
@@ -252,20 +282,39 @@ fn beyond_margin(nodes: &[u32], worlds: u64) -> bool {
     shown && convictions > 0
 }
 
-fn five_percent() -> Ppm {
-    Ppm::new(50_000).expect("a share")
+fn measure(args: &MeasureArgs) -> Result<bool, String> {
+    let percent =
+        |of: u32, name: &str| Ppm::new(of.saturating_mul(10_000)).map_err(|_| format!("--{name} {of}: more than 100 percent"));
+    let delay = args.delay.split_once("..").and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
+    let delay_ms: (u64, u64) = delay
+        .filter(|(least, most)| least <= most)
+        .ok_or_else(|| format!("--delay {}: write LEAST..MOST in milliseconds, for example 50..300", args.delay))?;
+    let (budget, loss) = (percent(args.budget, "budget")?, percent(args.loss, "loss")?);
+    let measured = measure::rollout(&Terms { nodes: args.nodes, budget, delay_ms, loss, seed: args.seed });
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&measured).map_err(|error| error.to_string())?);
+    } else {
+        print!("{measured}");
+    }
+    Ok(measured.done)
 }
 
-fn measure(nodes: u32) -> bool {
-    let measured = measure::rollout(nodes, five_percent());
-    println!("{measured:#?}");
-    measured.done
+fn merges(nodes: &[u32], json: bool) -> Result<bool, String> {
+    let merges: Vec<Merges> = nodes.iter().map(|nodes| merges::merge((*nodes).max(2))).collect();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&merges).map_err(|error| error.to_string())?);
+        return Ok(true);
+    }
+    for Merges { nodes, merges, nanoseconds } in merges {
+        println!("{nodes} nodes: {nanoseconds:.0} ns for each of {merges} records");
+    }
+    Ok(true)
 }
 
 fn report(seeds: &str, nodes: &[u32], write: Option<&Path>) -> Result<bool, String> {
     let (first, end) = parse(seeds)?;
     let seeds = (first..end).map(|seed| Row::of(&format!("seed {seed}"), &swarm::run(seed)));
-    let rollouts = nodes.iter().map(|nodes| Row::measured(&measure::rollout(*nodes, five_percent())));
+    let rollouts = nodes.iter().map(|nodes| Row::measured(&measure::rollout(&Terms::of(*nodes))));
     let rows: Vec<Row> = seeds.chain(rollouts).collect();
     print!("{}", report::table(&rows));
     if let Some(file) = write {

@@ -13,8 +13,10 @@ impl World {
         let Some(node) = &mut self.machine_mut(index).node else { return };
         let mut effects = node.take_effects();
         self.steps += 1;
-        self.trace.update(&self.now_ms.to_le_bytes());
-        self.trace.update(&index.to_le_bytes());
+        if !self.quiet {
+            self.trace.update(&self.now_ms.to_le_bytes());
+            self.trace.update(&index.to_le_bytes());
+        }
         let power_fails = self.chance(self.faults.power_in_effects) && !effects.is_empty();
         if power_fails {
             let kept = self.random(effects.len() as u64);
@@ -37,11 +39,14 @@ impl World {
             }
         }
         self.note_words(index);
-        self.check(index);
+        if !self.quiet {
+            self.check(index);
+        }
     }
 
     fn run_effect(&mut self, index: u32, effect: Effect) {
         match effect {
+            Effect::Persist { .. } | Effect::Event(_) if self.quiet => {}
             Effect::Persist { key, value } => {
                 self.trace.update(&key);
                 self.trace.update(value.as_deref().unwrap_or_default());
@@ -58,7 +63,9 @@ impl World {
                 None => self.answers.push(outcome),
             },
             Effect::Send { peer, bytes } => {
-                self.trace.update(&bytes);
+                if !self.quiet {
+                    self.trace.update(&bytes);
+                }
                 self.frames += 1;
                 self.frame_bytes += bytes.len() as u64;
                 let Some(other) = self.linked_to(index, &peer) else { return };
@@ -107,10 +114,12 @@ impl World {
         }
         match step {
             Step::Activate { install, .. } => {
-                self.check_start(index, install);
+                if !self.quiet {
+                    self.check_start(index, install);
+                }
                 self.begin(index);
             }
-            Step::Confirm { release } => self.check_confirm(index, *release),
+            Step::Confirm { release } if !self.quiet => self.check_confirm(index, *release),
             _ => {}
         }
         let behaviours = self.behaviours.clone();

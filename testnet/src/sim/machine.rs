@@ -9,6 +9,7 @@ use groundswell_core::record::ClaimName;
 use groundswell_core::text::Pool;
 use groundswell_core::time::{Now, Time, Timestamp};
 use groundswell_core::trust::local::LocalTrust;
+use groundswell_core::trust::shelf::Shelf;
 
 use super::device::Device;
 use super::memo::{MemoCrypto, Memory};
@@ -151,11 +152,19 @@ impl Machine {
         self.up_before_ms + if self.node.is_some() { now_ms } else { 0 }
     }
 
-    /// Starts the agent on what the disk holds.
+    /// Starts the agent on what the disk holds, and on documents that another machine of its fleet has verified.
     ///
     /// # Panics
     /// When the core refuses a store that it wrote itself.
-    pub fn start(&mut self, fleet: Digest, bootstrap: Vec<String>, seed: u64, at_ms: u64, memory: Memory) {
+    pub fn start(
+        &mut self,
+        fleet: Digest,
+        bootstrap: Vec<String>,
+        seed: u64,
+        at_ms: u64,
+        memory: Memory,
+        documents: Option<Shelf>,
+    ) {
         self.life += 1;
         self.booted_ms = at_ms;
         self.slept_ms = 0;
@@ -180,7 +189,8 @@ impl Machine {
         seeds[12..16].copy_from_slice(&self.life.to_le_bytes());
         let stored = self.disk.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let crypto = Box::new(MemoCrypto::new(&node_secret(self.key), memory));
-        let node = Node::open(config, crypto, seeds, stored, self.now(at_ms)).expect("a node opens on its own store");
+        let shelf = documents.unwrap_or_else(|| Shelf::new(fleet, LocalTrust::default()));
+        let node = Node::open_on(config, crypto, seeds, stored, shelf, self.now(at_ms)).expect("a node opens on its own store");
         self.node = Some(node);
     }
 

@@ -1,5 +1,6 @@
 //! What a rollout without faults costs: time beside the ideal, records published, messages, steps, real time.
 
+use std::fmt;
 use std::time::Instant;
 
 use groundswell_core::digest::Digest;
@@ -7,6 +8,7 @@ use groundswell_core::documents::rollout::Wave;
 use groundswell_core::number::Ppm;
 use groundswell_core::record::status::Phase;
 use groundswell_core::record::{RecordKey, RecordKind};
+use serde::Serialize;
 
 use super::machine::Machine;
 use super::world::World;
@@ -17,8 +19,36 @@ const CONFIRM_AFTER_SECONDS: u64 = 58;
 const UPGRADE_MS: u64 = 60_100;
 const SOAK_SECONDS: u64 = 600;
 
-/// One rollout over one pool of `nodes`, with the default waves.
-#[derive(Clone, Debug, PartialEq)]
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Nodes, all in one pool.
+    pub nodes: u32,
+    /// The pool's budget.
+    pub budget: Ppm,
+    /// Least and most delay of a message, in milliseconds.
+    pub delay_ms: (u64, u64),
+    /// Share of messages lost.
+    pub loss: Ppm,
+    /// Of all that is random.
+    pub seed: u64,
+}
+
+impl Terms {
+    /// So many nodes, a budget of 5 %, 50 to 300 ms of delay, no loss.
+    ///
+    /// # Panics
+    /// Never: five percent are a share.
+    #[must_use]
+    pub fn of(nodes: u32) -> Self {
+        let budget = Ppm::new(50_000).expect("a share");
+        Self { nodes, budget, delay_ms: (50, 300), loss: Ppm::ZERO, seed: 1 }
+    }
+}
+
+/// One rollout with the default waves: what it cost from publishing to the last verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// Nodes.
     pub nodes: u32,
@@ -28,18 +58,26 @@ pub struct Measured {
     pub took_ms: u64,
     /// Waves' ceil(n ÷ B) upgrades, one after the other, and soaks, in milliseconds.
     pub ideal_ms: u64,
+    /// The former ÷ the latter.
+    pub times_ideal: f64,
     /// Records that nodes signed in that time, in the mean.
     pub published_mean: f64,
     /// By the one that signed most.
     pub published_most: u64,
+    /// Records that one node received ÷ those that were new to it, in the mean over all nodes: the copies of each.
+    pub copies: f64,
     /// Frames that one node received, in the mean.
     pub frames_mean: f64,
     /// Their bytes.
     pub frame_bytes_mean: f64,
+    /// Nodes that hold the newest status of every other node in the end.
+    pub know_all: u32,
     /// Inputs handled, over all nodes.
     pub steps: u64,
-    /// Real time, in milliseconds.
-    pub real_ms: u128,
+    /// Real time from an empty world to the end, in milliseconds.
+    pub real_ms: u64,
+    /// The most memory that this process has held so far, in bytes; 0 where the system does not say.
+    pub peak_rss_bytes: u64,
 }
 
 /// How many records a machine has signed, by its newest stamp.
@@ -49,14 +87,51 @@ pub(super) fn signed(machine: &Machine) -> u64 {
     stamps.into_iter().flatten().map(|stamp| stamp.counter).max().unwrap_or(0)
 }
 
+fn float(number: u64) -> f64 {
+    number.to_string().parse().unwrap_or(f64::NAN)
+}
+
+fn share(of: u64, among: u64) -> f64 {
+    float(of) / float(among.max(1))
+}
+
+/// How many records all nodes have received, and how many of them were new.
+fn received(world: &World) -> (u64, u64) {
+    let received = world.machines.iter().filter_map(|machine| Some(machine.node.as_ref()?.received()));
+    received.fold((0, 0), |(all, fresh), one| (all + one.records, fresh + one.records - one.duplicates))
+}
+
+/// How many nodes hold what every node has signed last of itself.
+fn know_all(world: &World) -> u32 {
+    let key = |machine: &Machine| RecordKey { node: machine.id, kind: RecordKind::Status };
+    let own = |machine: &Machine| machine.node.as_ref().and_then(|node| node.ledger().stamp(&key(machine)));
+    let newest: Vec<_> = world.machines.iter().map(|machine| (key(machine), own(machine))).collect();
+    let knows = |machine: &&Machine| {
+        let Some(node) = &machine.node else { return false };
+        newest.iter().all(|(key, stamp)| node.ledger().stamp(key) >= *stamp)
+    };
+    u32::try_from(world.machines.iter().filter(knows).count()).unwrap_or(u32::MAX)
+}
+
+/// The most memory that this process has held, in bytes, as Linux counts it.
+fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1_024
+}
+
 /// Runs one.
 #[must_use]
-pub fn rollout(nodes: u32, budget: Ppm) -> Measured {
+pub fn rollout(terms: &Terms) -> Measured {
+    let begun = Instant::now();
+    let Terms { nodes, budget, .. } = *terms;
     let mut operator = super::operator::Operator::new(|_| {});
     let policy = operator.policies.entry(groundswell_core::text::Pool::new("edge").expect("a plain name")).or_default();
     (policy.budget_ppm, policy.urgent_budget_ppm) = (budget, budget);
-    let mut world = World::with_operator(1, &[("edge", nodes)], Some(super::director::first()), operator);
-    world.faults.delay_ms = (50, 250);
+    let mut world = World::measured(terms.seed, &[("edge", nodes)], Some(super::director::first()), operator);
+    world.faults.delay_ms = (terms.delay_ms.0, terms.delay_ms.1.saturating_sub(terms.delay_ms.0));
+    world.loss = terms.loss;
     world.run_for(120_000);
     let content = b"2.0.0";
     let (release, body) = world.operator.release("2.0.0", 2, content);
@@ -73,7 +148,7 @@ pub fn rollout(nodes: u32, budget: Ppm) -> Measured {
     let generation = world.operator.sign_rollout(&rollout);
     let before: Vec<u64> = world.machines.iter().map(signed).collect();
     let (steps, frames, bytes, at) = (world.steps, world.frames, world.frame_bytes, world.now_ms);
-    let begun = Instant::now();
+    let before_received = received(&world);
     world.give_blob(0, Digest::of(content));
     world.publish(0, &release.bytes);
     world.publish(0, &generation.bytes);
@@ -84,17 +159,39 @@ pub fn rollout(nodes: u32, budget: Ppm) -> Measured {
     let slots = u64::from(world.budgets.values().copied().max().unwrap_or(1));
     let waves = view.unwrap_or_default().into_iter().flat_map(|view| view.waves).filter(|wave| wave.members > 0);
     let ideal_ms = waves.map(|wave| u64::from(wave.members).div_ceil(slots) * UPGRADE_MS + SOAK_SECONDS * 1_000).sum();
-    let mean = |sum: u64| f64::from(u32::try_from(sum).unwrap_or(u32::MAX)) / f64::from(nodes);
+    let took_ms = world.now_ms - at;
+    let now_received = received(&world);
+    // What was signed last is still on its way.
+    world.run_for(180_000);
     Measured {
         nodes,
         done,
-        took_ms: world.now_ms - at,
+        took_ms,
         ideal_ms,
-        published_mean: mean(published.iter().sum()),
+        times_ideal: share(took_ms, ideal_ms),
+        published_mean: share(published.iter().sum(), u64::from(nodes)),
         published_most: published.into_iter().max().unwrap_or(0),
-        frames_mean: mean(world.frames - frames),
-        frame_bytes_mean: mean(world.frame_bytes - bytes),
+        copies: share(now_received.0 - before_received.0, now_received.1 - before_received.1),
+        frames_mean: share(world.frames - frames, u64::from(nodes)),
+        frame_bytes_mean: share(world.frame_bytes - bytes, u64::from(nodes)),
+        know_all: know_all(&world),
         steps: world.steps - steps,
-        real_ms: begun.elapsed().as_millis(),
+        real_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        peak_rss_bytes: peak_rss_bytes(),
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = if self.done { "everybody vouched" } else { "NOT everybody vouched" };
+        writeln!(f, "{} nodes: {end} after {:.1} minutes", self.nodes, float(self.took_ms) / 60_000.0)?;
+        writeln!(f, "time to finish ÷ ideal      {:.4}", self.times_ideal)?;
+        writeln!(f, "records signed per node     {:.2} in the mean, {} at most", self.published_mean, self.published_most)?;
+        writeln!(f, "copies of a record          {:.2} received per node", self.copies)?;
+        writeln!(f, "bytes received per node     {:.0} in {:.0} frames", self.frame_bytes_mean, self.frames_mean)?;
+        writeln!(f, "hold everybody's newest     {} of {}", self.know_all, self.nodes)?;
+        writeln!(f, "inputs handled              {}", self.steps)?;
+        writeln!(f, "real time                   {:.1} s", float(self.real_ms) / 1_000.0)?;
+        writeln!(f, "most memory                 {:.0} MB", float(self.peak_rss_bytes) / 1e6)
     }
 }

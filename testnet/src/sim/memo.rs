@@ -4,15 +4,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use groundswell_core::crypto::{Crypto, SoftwareCrypto};
+use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
+use groundswell_core::record::signed::{RecordError, SignedRecord};
 use groundswell_core::trust::key::PublicKey;
 
 /// Answers kept before all are forgotten: some hundred megabytes at most.
 const REMEMBERED: usize = 1_000_000;
 
-/// What a world's machines have found out about signatures.
+/// What a world's machines have found out about signatures, and the records that they have read: all of them share one.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Mutex<HashMap<[u8; 32], bool>>>);
+pub struct Memory {
+    answers: Arc<Mutex<HashMap<[u8; 32], bool>>>,
+    records: Arc<Mutex<HashMap<u64, (Digest, SignedRecord)>>>,
+}
 
 /// One machine's key, and the world's memory.
 #[derive(Debug)]
@@ -32,7 +37,7 @@ impl MemoCrypto {
         let mut hasher = blake3::Hasher::new();
         hasher.update(signature).update(&(who.len() as u64).to_le_bytes()).update(who).update(message);
         let question = *hasher.finalize().as_bytes();
-        let mut memory = self.memory.0.lock().expect("nothing panics while it holds this lock");
+        let mut memory = self.memory.answers.lock().expect("nothing panics while it holds this lock");
         if let Some(known) = memory.get(&question) {
             return *known;
         }
@@ -56,6 +61,24 @@ impl Crypto for MemoCrypto {
 
     fn verify_node(&self, node: &NodeId, message: &[u8], signature: &[u8; 64]) -> bool {
         self.remember(&node.0, message, signature, || self.inner.verify_node(node, message, signature))
+    }
+
+    fn open_record(&self, fleet: &Digest, bytes: &[u8]) -> Result<SignedRecord, RecordError> {
+        // The last bytes are of the signature: different for different records, unless somebody means it.
+        let name = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
+        let mut records = self.memory.records.lock().expect("nothing panics while it holds this lock");
+        if let Some((of, known)) = records.get(&name)
+            && of == fleet
+            && known.bytes() == bytes
+        {
+            return Ok(known.clone());
+        }
+        let record = SignedRecord::verify(fleet, bytes, &self.inner)?;
+        if records.len() >= REMEMBERED {
+            records.clear();
+        }
+        records.insert(name, (*fleet, record.clone()));
+        Ok(record)
     }
 
     fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod margin;
 pub mod measure;
 pub mod memo;
+pub mod merges;
 pub mod network;
 pub mod operator;
 pub mod report;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use groundswell_core::digest::Digest;
+use groundswell_core::limits::PEERS;
 use groundswell_core::node::Node;
 use groundswell_core::node::admission::admit;
 use groundswell_core::node::input::{Input, Report, Source};
@@ -116,7 +117,8 @@ impl World {
             let (peer, address) = (its, self.machine(other).address());
             return self.soon(index, 0, Due::Input(Box::new(Input::Reached { peer, address })));
         }
-        if !self.admits(index, other) || !self.admits(other, index) {
+        let full = |at: u32| self.machine(at).links.len() >= PEERS;
+        if full(index) || full(other) || !self.admits(index, other) || !self.admits(other, index) {
             return;
         }
         self.sequence += 1;
@@ -184,7 +186,8 @@ impl World {
 
     /// The machine at the other end of a link of `index` whose key is `id`.
     pub(super) fn linked_to(&self, index: u32, id: &NodeId) -> Option<u32> {
-        self.machine(index).links.keys().copied().find(|other| self.machine(*other).id == *id)
+        let links = &self.machine(index).links;
+        self.by_id.get(id)?.iter().copied().find(|other| links.contains_key(other))
     }
 
     /// Machines that are up, in order.

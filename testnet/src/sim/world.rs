@@ -9,12 +9,14 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
+use groundswell_core::limits::PEERS;
 use groundswell_core::node::effect::{Accepted, Event};
 use groundswell_core::node::input::{Health, Input, Report, Source};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Ppm;
 use groundswell_core::record::status::Running;
 use groundswell_core::text::Pool;
+use groundswell_core::trust::shelf::Shelf;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -106,6 +108,10 @@ pub struct World {
     pub frames: u64,
     /// Their bytes.
     pub frame_bytes: u64,
+    /// Only what a measurement needs: no trace, no disks, no events, and of the guarantees the budget alone.
+    pub(super) quiet: bool,
+    /// Machines by the key that they prove: several for copies.
+    pub(super) by_id: BTreeMap<NodeId, Vec<u32>>,
     /// Upgrades started so far.
     pub starts: u64,
     seed: u64,
@@ -155,7 +161,17 @@ impl World {
 
     /// The same under an operator that has set the pools' policies.
     #[must_use]
-    pub fn with_operator(seed: u64, pools: &[(&str, u32)], running: Option<Running>, mut operator: Operator) -> Self {
+    pub fn with_operator(seed: u64, pools: &[(&str, u32)], running: Option<Running>, operator: Operator) -> Self {
+        Self::build(seed, pools, running, operator, false)
+    }
+
+    /// The same for a measurement: nothing is restarted in it, nothing traced, and of the guarantees S1 is checked.
+    #[must_use]
+    pub fn measured(seed: u64, pools: &[(&str, u32)], running: Option<Running>, operator: Operator) -> Self {
+        Self::build(seed, pools, running, operator, true)
+    }
+
+    fn build(seed: u64, pools: &[(&str, u32)], running: Option<Running>, mut operator: Operator, quiet: bool) -> Self {
         let mut machines = Vec::new();
         let mut documents = vec![operator.fleet().to_vec()];
         for (pool, count) in pools {
@@ -180,6 +196,8 @@ impl World {
             answers: Vec::new(),
             truth: Truth::default(),
             steps: 0,
+            quiet,
+            by_id: BTreeMap::new(),
             starts: 0,
             frames: 0,
             frame_bytes: 0,
@@ -206,12 +224,30 @@ impl World {
         };
         world.list_everybody();
         for index in 0..world.count() {
-            world.start(index);
-            for bytes in documents.clone() {
-                world.input(index, Input::Document { bytes, source: Source::Store });
-            }
+            world.by_id.entry(world.machine(index).id).or_default().push(index);
         }
+        world.found(documents);
         world
+    }
+
+    /// Starts everybody. The first machine verifies the documents, the others begin with what it has verified.
+    fn found(&mut self, documents: Vec<Vec<u8>>) {
+        if self.founders == 0 {
+            return;
+        }
+        self.start(0);
+        let before = self.machine(0).disk.clone();
+        for bytes in documents {
+            self.input(0, Input::Document { bytes, source: Source::Store });
+        }
+        let first = self.machine(0);
+        let kept = first.disk.iter().filter(|(key, _)| !before.contains_key(*key));
+        let kept: Vec<(Vec<u8>, Vec<u8>)> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let shelf = first.node.as_ref().map(|node| node.shelf().clone());
+        for index in 1..self.founders {
+            self.start_on(index, shelf.clone());
+            self.machine_mut(index).disk.extend(kept.iter().cloned());
+        }
     }
 
     /// A roster lists every machine that there is now, copies aside. While an older one may still count somewhere, a
@@ -236,6 +272,7 @@ impl World {
         let index = self.count();
         let certificate = self.operator.admit(index, pool).bytes;
         self.machines.push(Machine::new(index, index, Pool::new(pool).expect("a plain name"), running));
+        self.by_id.entry(self.machine(index).id).or_default().push(index);
         self.groups.push(0);
         (index, certificate)
     }
@@ -249,6 +286,7 @@ impl World {
         copy.device = of.device.clone();
         copy.blobs = of.blobs.clone();
         copy.liar = true;
+        self.by_id.entry(copy.id).or_default().push(index);
         self.machines.push(copy);
         self.groups.push(0);
         self.machine_mut(original).liar = true;
@@ -257,16 +295,24 @@ impl World {
 
     /// Switches a machine on; no effect when it is.
     pub fn start(&mut self, index: u32) {
+        self.start_on(index, None);
+    }
+
+    fn start_on(&mut self, index: u32, documents: Option<Shelf>) {
         if self.machine(index).node.is_some() {
             return;
         }
         // Whoever comes later is told more than one address: by then a machine may be gone for good.
         let addresses = if index < self.founders { 1 } else { 3 };
         let others = (0..self.founders).filter(|other| *other != index).take(addresses);
-        let bootstrap = others.map(|other| format!("sim/{other}")).collect();
+        // Nobody takes in a whole large fleet: there each is told three others.
+        let scattered = (1..=3).map(|step| (index + step * (self.founders / 4 + 1)) % self.founders.max(1));
+        let large = usize::try_from(self.founders).is_ok_and(|founders| founders > PEERS);
+        let told: Vec<u32> = if large { scattered.collect() } else { others.collect() };
+        let bootstrap = told.into_iter().map(|other| format!("sim/{other}")).collect();
         let (fleet, seed, at, memory) = (self.operator.fleet_id(), self.seed, self.now_ms, self.memory.clone());
         let machine = self.machine_mut(index);
-        machine.start(fleet, bootstrap, seed, at, memory);
+        machine.start(fleet, bootstrap, seed, at, memory, documents);
         let address = machine.address();
         let behaviours = self.behaviours.clone();
         let reports = self.machine_mut(index).device.start(&behaviours);

@@ -4,6 +4,7 @@ mod bytes;
 mod cases;
 mod faults;
 mod margin;
+mod measures;
 mod model;
 mod mutants;
 mod newcomers;
