@@ -412,6 +412,13 @@ impl ArtifactSource for Artifacts {
         })
     }
 
+    fn doubt(&self, sha256: &Digest) {
+        // A damaged one is removed, and said so, by the store.
+        if let Err(blobs::LookupError::Io(_, error)) = self.blobs.open_verified(sha256) {
+            tracing::warn!(blob = %sha256, %error, "an artifact cannot be read");
+        }
+    }
+
     fn papers(&self, product: &Product) -> Vec<Vec<u8>> {
         let node = self.node.lock();
         papers(node.shelf(), &node.id(), product)

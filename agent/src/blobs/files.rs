@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use groundswell_core::digest::Digest;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -97,6 +98,20 @@ pub(super) fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     }
 }
 
+/// The next bytes from `start` on that were ever written, as far as the file system tells; `None` when there are none. Moves
+/// the descriptor's position.
+pub(super) fn data_from(file: &File, start: u64) -> io::Result<Option<Range<u64>>> {
+    let length = file.metadata()?.len();
+    let data = match seek(file, SeekFrom::Data(start)) {
+        Ok(data) => data,
+        Err(Errno::NXIO) => return Ok(None),
+        // It does not tell: anything may be data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((start < length).then_some(start..length)),
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(Some(data..seek(file, SeekFrom::Hole(data)).unwrap_or(length)))
+}
+
 /// Bytes on the folder's file system that this process may still use.
 pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(folder)?;
@@ -106,4 +121,27 @@ pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
 /// Whether an error says that there is no room.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_found_and_what_never_was_is_passed_over_where_the_file_system_tells() {
+        let (size_bytes, at) = (64 << 20, 40 << 20);
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, size_bytes).unwrap();
+        let tells = data_from(&file, 0).unwrap().is_none();
+        file.write_all_at(&[7; 4096], at).unwrap();
+        let mut found = Vec::new();
+        while let Some(data) = data_from(&file, found.last().map_or(0, |last: &Range<u64>| last.end)).unwrap() {
+            found.push(data);
+        }
+        assert!(found.iter().any(|data| data.contains(&at) && data.contains(&(at + 4095))), "{found:?}");
+        let read: u64 = found.iter().map(|data| data.end - data.start).sum();
+        assert!(!tells || read < 4 << 20, "{found:?}");
+    }
 }

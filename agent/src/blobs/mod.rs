@@ -5,12 +5,13 @@
 //! the pieces that are durably in it. The bitmap is written after the data it speaks of was flushed, so it never
 //! claims more than is on disk. Files of any other name are not this store's. Names of artifacts never appear (K6).
 //!
-//! [`store`] is the folder, [`partial`] a download (the mesh's `PieceSink`), [`put`] local publishing, `serve` the
-//! mesh's `BlobSource`. Everything here may block on the disk: call it from blocking threads. Design, section 9.
+//! [`store`] is the folder, [`partial`] a download (the mesh's `PieceSink`) and `running_hash` its sha256, [`put`] local
+//! publishing, `serve` the mesh's `BlobSource`. Everything here may block on the disk: call it from blocking threads. Design, section 9.
 
 mod files;
 pub mod partial;
 pub mod put;
+mod running_hash;
 mod serve;
 mod sidecar;
 pub mod store;

@@ -9,6 +9,7 @@ use groundswell_core::blob::{BlobName, HashList, Layout, PieceSet};
 use groundswell_net::blobs::{PieceSink, ReadError, SinkError};
 
 use super::files;
+use super::running_hash::RunningHash;
 use super::sidecar;
 use super::store::{DownloadError, Held, Shared};
 
@@ -23,6 +24,7 @@ pub struct Partial {
     layout: Layout,
     file: File,
     list: OnceLock<HashList>,
+    sha256: RunningHash,
     state: Mutex<State>,
     /// Held while a file beside the data is replaced: an older bitmap never overwrites a newer one, and two peers that
     /// bring the hash list at once do not write one temporary file.
@@ -64,7 +66,8 @@ impl Partial {
         }
         let state = Mutex::new(State { held, unnoted_bytes: 0, closed: false });
         let (checkpoint, whole) = (Mutex::new(()), Mutex::new(false));
-        Ok(Self { shared: Arc::clone(shared), name, layout, file, list: known, state, checkpoint, whole })
+        let sha256 = RunningHash::new(layout);
+        Ok(Self { shared: Arc::clone(shared), name, layout, file, list: known, sha256, state, checkpoint, whole })
     }
 
     /// The blob's name.
@@ -183,6 +186,7 @@ impl PieceSink for Partial {
             state.unnoted_bytes += range.end - range.start;
             state.unnoted_bytes >= CHECKPOINT_BYTES
         };
+        self.sha256.advance(&self.file, |piece| self.state().held.contains(piece), (piece, bytes))?;
         if due { self.note().map_err(|error| self.sink_error(error)) } else { Ok(()) }
     }
 
@@ -193,8 +197,14 @@ impl PieceSink for Partial {
             return Ok(());
         }
         let list = self.list.get().ok_or_else(|| SinkError::Io(io::Error::other("a blob without its hash list is not whole")))?;
-        self.file.sync_all()?;
-        if files::sha256(&self.file)? != blob {
+        // The disk writes while the rest is hashed.
+        let (synced, found) = std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| self.file.sync_all());
+            let found = self.sha256.finish(&self.file);
+            (syncing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), found)
+        });
+        synced?;
+        if found? != blob {
             return Err(self.find_damage(list));
         }
         // No bitmap is written from here on: the data gets another name.
@@ -239,14 +249,26 @@ fn begin(shared: &Shared, name: BlobName, file: &File) -> Result<(), DownloadErr
     reserved
 }
 
-/// Adds the pieces that are on disk though the bitmap does not say so: what a crash had not yet noted.
+/// Adds the pieces that are on disk though the bitmap does not say so: what a crash had not yet noted. Where the file
+/// system tells what was never written, that is not read.
 fn find_unclaimed(file: &File, list: &HashList, mut held: PieceSet) -> io::Result<PieceSet> {
-    let unclaimed: Vec<u32> = held.missing().collect();
-    for piece in unclaimed {
-        if read_verified(file, list, piece)?.is_some() {
-            held.insert(piece);
+    let layout = list.layout();
+    let mut unclaimed = held.missing().peekable();
+    let mut found = Vec::new();
+    while let Some(start) = unclaimed.peek().and_then(|piece| layout.range(*piece)).map(|range| range.start) {
+        let Some(data) = files::data_from(file, start)? else { break };
+        // What ends before the data has none.
+        while unclaimed.next_if(|piece| layout.range(*piece).is_some_and(|range| range.end <= data.start)).is_some() {}
+        while let Some(piece) = unclaimed.next_if(|piece| layout.range(*piece).is_some_and(|range| range.start < data.end)) {
+            if read_verified(file, list, piece)?.is_some() {
+                found.push(piece);
+            }
         }
     }
+    drop(unclaimed);
+    found.into_iter().for_each(|piece| {
+        held.insert(piece);
+    });
     Ok(held)
 }
 

@@ -14,6 +14,12 @@ pub trait ArtifactSource: Send + Sync + 'static {
     /// `NotFound` when it is not here whole; otherwise what the file system says.
     fn open(&self, sha256: &Digest) -> io::Result<File>;
 
+    /// What was read was not the artifact: whoever keeps it looks whether it still is, so that it is fetched again.
+    /// Reads the whole file.
+    fn doubt(&self, sha256: &Digest) {
+        let _ = sha256;
+    }
+
     /// The published documents by which this node judges `product` now, for a helper that judges again; none where there
     /// is no helper to show them to.
     fn papers(&self, product: &Product) -> Vec<Vec<u8>> {

@@ -188,7 +188,10 @@ impl Disk {
     fn fill(&self, operation: &Operation, slot: Slot, contents: &Contents) -> Result<(), Failure> {
         let source = self.open_artifact(&contents.sha256)?;
         let described = Described { contents: contents.clone(), state: SlotState::Staged };
-        let filled = self.slots.fill(slot, &described, source, self.place.room);
+        let filled = self.slots.fill(slot, &described, &source, self.place.room);
+        if let Err(FillError::Content(_) | FillError::Source(_)) = &filled {
+            self.artifacts.doubt(&contents.sha256);
+        }
         filled.map_err(|error| Failure::fill(operation, &error))
     }
 

@@ -51,6 +51,15 @@ pub trait Files: Debug + Send + Sync {
     /// # Errors
     /// `AlreadyExists` when something is there.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Writing>>;
+    /// Makes a new file with the content of `source` that shares its blocks on disk: writing to one of the two does not
+    /// change the other. `None`, and no file, where that cannot be done.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something is there.
+    fn create_shared(&self, path: &Path, mode: u32, source: &File) -> io::Result<Option<Box<dyn Writing>>> {
+        let _ = (path, mode, source);
+        Ok(None)
+    }
     /// Opens a file to append to it.
     ///
     /// # Errors
@@ -186,6 +195,15 @@ impl Files for OnDisk {
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Writing>> {
         Ok(Box::new(OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?))
+    }
+
+    fn create_shared(&self, path: &Path, mode: u32, source: &File) -> io::Result<Option<Box<dyn Writing>>> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        match rustix::fs::ioctl_ficlone(&file, source) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            // Whatever the reason: what keeps a copy from being made is told by the copy.
+            Err(_) => fs::remove_file(path).map(|()| None),
+        }
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>> {

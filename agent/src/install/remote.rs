@@ -163,6 +163,10 @@ impl Remote {
         match self.show_and_ask(papers, &order, Some(&file)).await {
             Ok(Reply::Done { outcome: wire::Outcome::Staged, .. }) => Outcome::Report(Report::Staged { release }),
             Ok(Reply::Done { outcome: wire::Outcome::StageFailed { disk_full, reason }, .. }) => {
+                if !disk_full {
+                    let source = Arc::clone(&self.source);
+                    blocking(move || source.doubt(&sha256)).await;
+                }
                 failed(if disk_full { Fault::DiskFull } else { Fault::Broken }, reason)
             }
             // The node sees the same hold by itself, and tells it.

@@ -10,6 +10,7 @@
 //!
 //! Blocking calls; what may be overwritten and when is decided in `machine`.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,11 +219,13 @@ impl Slots {
         self.files.sync_folder(&self.folder.join("slots"))
     }
 
-    /// Copies `source` into an empty slot, checks the copy, makes it durable, and describes it last.
+    /// Copies `source` into an empty slot, checks the copy, makes it durable, and describes it last. The copy is a file of
+    /// its own: it may share blocks with the source until one is written to, and is never a hard link to it, or whoever
+    /// writes to the one would change the other.
     ///
     /// # Errors
     /// [`FillError`]; the slot then has no description.
-    pub fn fill(&self, slot: Slot, described: &Described, source: impl Read, room: Room) -> Result<(), FillError> {
+    pub fn fill(&self, slot: Slot, described: &Described, source: &File, room: Room) -> Result<(), FillError> {
         let folder = self.slot_folder(slot);
         let cannot = |path: &Path| {
             let path = path.to_owned();
@@ -232,10 +235,20 @@ impl Slots {
         make_folder(&*self.files, &folder).map_err(cannot(&folder))?;
         let incoming = folder.join(INCOMING);
         remove_file(&*self.files, &incoming).map_err(cannot(&incoming))?;
-        let mut file = self.files.create(&incoming, 0o600).map_err(cannot(&incoming))?;
-        file.reserve(described.contents.size_bytes).map_err(cannot(&incoming))?;
-        let found = copy(source, &mut *file, described.contents.size_bytes, &incoming)?;
-        matches((described.contents.size_bytes, described.contents.sha256), found)?;
+        let size_bytes = described.contents.size_bytes;
+        let (mut file, found) = match self.files.create_shared(&incoming, 0o600, source).map_err(cannot(&incoming))? {
+            Some(file) => {
+                let found = self.files.open(&incoming).and_then(|mut shared| hash(&mut *shared, size_bytes));
+                (file, found.map_err(FillError::Source)?)
+            }
+            None => {
+                let mut file = self.files.create(&incoming, 0o600).map_err(cannot(&incoming))?;
+                file.reserve(size_bytes).map_err(cannot(&incoming))?;
+                let found = copy(source, &mut *file, size_bytes, &incoming)?;
+                (file, found)
+            }
+        };
+        matches((size_bytes, described.contents.sha256), found)?;
         let binary = self.binary(slot);
         file.set_mode(0o555)
             .and_then(|()| file.sync())

@@ -265,15 +265,64 @@ fn a_piece_damaged_on_this_disk_is_found_at_the_end_and_only_it_is_missing_again
     let sample = sample(4 * PIECE);
     let store = open(&folder);
     let partial = begin(&store, &sample);
+    fill(&partial, &sample, 1..4);
+    let path = sample.file(folder.path(), ".part");
+    let mut data = std::fs::read(&path).unwrap();
+    data[2 * PIECE] ^= 1;
+    std::fs::write(&path, data).unwrap();
+    fill(&partial, &sample, 0..1);
+    assert!(matches!(partial.finish(), Err(SinkError::Damaged { pieces }) if pieces == [2]));
+    assert_eq!(held(&partial), [0, 1, 3]);
+    assert!(matches!(store.read_piece(&sample.name.sha256, 2), Err(ReadError::NotHeld(2))));
+    fill(&partial, &sample, 2..3);
+    partial.finish().unwrap();
+}
+
+#[test]
+fn a_piece_damaged_while_a_download_was_stopped_is_found_at_the_end() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let partial = begin(&open(&folder), &sample);
+    fill(&partial, &sample, 0..3);
+    drop(partial);
+    let path = sample.file(folder.path(), ".part");
+    let mut data = std::fs::read(&path).unwrap();
+    data[0] ^= 1;
+    std::fs::write(&path, data).unwrap();
+    let partial = begin(&open(&folder), &sample);
+    fill(&partial, &sample, 3..4);
+    assert!(matches!(partial.finish(), Err(SinkError::Damaged { pieces }) if pieces == [0]));
+    fill(&partial, &sample, 0..1);
+    partial.finish().unwrap();
+}
+
+#[test]
+fn a_piece_damaged_after_it_was_hashed_is_never_given_out() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let store = open(&folder);
+    let partial = begin(&store, &sample);
     fill(&partial, &sample, 0..4);
     let path = sample.file(folder.path(), ".part");
     let mut data = std::fs::read(&path).unwrap();
     data[2 * PIECE] ^= 1;
     std::fs::write(&path, data).unwrap();
-    assert!(matches!(partial.finish(), Err(SinkError::Damaged { pieces }) if pieces == [2]));
-    assert_eq!(held(&partial), [0, 1, 3]);
-    assert!(matches!(store.read_piece(&sample.name.sha256, 2), Err(ReadError::NotHeld(2))));
-    fill(&partial, &sample, 2..3);
+    partial.finish().unwrap();
+    assert!(matches!(store.read_piece(&sample.name.sha256, 2), Err(ReadError::NoBlob)));
+    assert!(!store.holds(&sample.name.sha256), "and is fetched again");
+}
+
+#[test]
+fn a_partial_cut_short_before_its_end_misses_what_was_cut() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let partial = begin(&open(&folder), &sample);
+    fill(&partial, &sample, 1..4);
+    let file = std::fs::OpenOptions::new().write(true).open(sample.file(folder.path(), ".part")).unwrap();
+    file.set_len(3 * 65_536).unwrap();
+    fill(&partial, &sample, 0..1);
+    assert!(matches!(partial.finish(), Err(SinkError::Damaged { pieces }) if pieces == [3]));
+    fill(&partial, &sample, 3..4);
     partial.finish().unwrap();
 }
 

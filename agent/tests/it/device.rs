@@ -1,7 +1,7 @@
 //! The device with real small processes: commands and supervised ones.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -240,6 +240,37 @@ async fn i4_a_second_upgrade_waits_while_the_first_is_unconfirmed_and_the_runnin
     bench.confirm(&two).await;
     bench.stage(&three).await;
     assert!(workshop.current_script().unwrap().contains("release 2\n"), "staging never touches what runs");
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_slot_is_a_file_of_its_own_that_nobody_changes_through_the_artifacts_name() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let one = workshop.release(1, "echo one");
+    bench.install(&one).await;
+    let artifact = workshop.path("artifacts").join(one.artifact.sha256.to_string());
+    let staged = fs::metadata(workshop.product_folder().join("current/bcd")).unwrap();
+    assert_eq!((staged.nlink(), fs::metadata(&artifact).unwrap().nlink()), (1, 1), "no hard link");
+    let content = fs::read(&artifact).unwrap();
+    fs::write(&artifact, vec![0; content.len()]).unwrap();
+    assert_eq!(fs::read(workshop.product_folder().join("current/bcd")).unwrap(), content);
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_artifact_that_is_not_what_was_signed_is_not_staged_and_its_keeper_is_told_to_look_at_it() {
+    let workshop = Workshop::noting_starts();
+    let (mut bench, _) = workshop.device().await;
+    let one = workshop.release(1, "echo one");
+    let artifact = workshop.path("artifacts").join(one.artifact.sha256.to_string());
+    let content = fs::read(&artifact).unwrap();
+    fs::write(&artifact, vec![0; content.len()]).unwrap();
+    let Report::StageFailed { reason, .. } = bench.stage(&one).await else { panic!("it must be refused") };
+    assert!(reason.contains("digest"), "{reason}");
+    assert_eq!(fs::read_to_string(workshop.path("artifacts").join("doubted")).unwrap(), one.artifact.sha256.to_string());
+    fs::write(&artifact, content).unwrap();
+    assert!(matches!(bench.stage(&one).await, Report::Staged { .. }));
     bench.shutdown().await;
 }
 

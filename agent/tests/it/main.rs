@@ -3,6 +3,7 @@
 
 mod activators;
 mod agents;
+mod blob_kill;
 mod blob_mesh;
 mod blobs;
 mod config;

@@ -37,6 +37,10 @@ impl ArtifactSource for Shelf {
     fn open(&self, sha256: &Digest) -> io::Result<File> {
         File::open(self.0.join(sha256.hex().to_string()))
     }
+
+    fn doubt(&self, sha256: &Digest) {
+        fs::write(self.0.join("doubted"), sha256.hex().to_string()).unwrap();
+    }
 }
 
 /// A folder with a product, and releases to install.
