@@ -25,10 +25,10 @@ use crate::config::HelperProduct;
 use crate::effects::blocking;
 use crate::install::activate::{Launch, Starter};
 use crate::install::artifact::ArtifactSource;
-use crate::install::device::{Lock, lock};
 use crate::install::disk::{Disk, Place};
 use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
+use crate::install::lock::{Lock, lock};
 use crate::install::slots::Room;
 
 /// Only an agent that is its own product asks for the time of a trial, and no helper starts one.

@@ -15,6 +15,7 @@ pub mod executor;
 pub mod files;
 pub mod forks;
 pub mod journal;
+pub(crate) mod lock;
 pub mod remote;
 pub mod slots;
 

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use super::keeper::KeeperError;
 use super::marks::Marks;
 use super::notify::Listener;
-use crate::install::device::{Lock, lock, lock_itself};
 use crate::install::durable::make_folder;
 use crate::install::files::OnDisk;
+use crate::install::lock::{Lock, lock, lock_itself};
 
 /// The socket in the folder.
 pub(super) const SOCKET_NAME: &str = "notify";
