@@ -1,7 +1,8 @@
 //! A file that a newer build wrote its keys into, read by an older one that is all there is to go back to.
 //!
 //! What is not known is passed over and told. An unknown key may be one that holds the node back: so where it stands in a
-//! product's table that product is only observed, and in the table `trust` all of them are.
+//! product's table that product is only observed, and in the table `trust` all of them are. So are they for a whole table
+//! that is not known: it may be `trust`, or a product's, under a mistyped name.
 
 use std::path::Path;
 
@@ -40,28 +41,28 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Config, Vec<String>), Co
         unknown.push(removed);
     };
     let mut config = check(path, file)?;
-    for key in &unknown {
-        hold_back(&mut config, key);
+    for (names, value) in &unknown {
+        hold_back(&mut config, names, value);
     }
-    Ok((config, unknown))
+    Ok((config, unknown.into_iter().map(|(names, _)| names.join(".")).collect()))
 }
 
 /// Only looks at what an unknown key could have restrained.
-fn hold_back(config: &mut Config, key: &str) {
+fn hold_back(config: &mut Config, names: &[String], value: &Value) {
     let observe = |product: &mut ProductConfig| product.observe_only = true;
-    if key == "trust" || key.starts_with("trust.") {
-        config.products.values_mut().for_each(observe);
+    let is_table = value.is_table() || value.as_array().is_some_and(|array| array.iter().any(Value::is_table));
+    match names {
+        [_] if is_table => config.products.values_mut().for_each(observe),
+        [table, _, ..] if table == "trust" => config.products.values_mut().for_each(observe),
+        [table, name, _, ..] if table == "product" => {
+            config.products.iter_mut().filter(|(product, _)| product.as_str() == name).for_each(|(_, product)| observe(product));
+        }
+        _ => {}
     }
-    let table = key.strip_prefix("product.");
-    let named = config.products.iter_mut().filter(|(name, _)| {
-        let rest = table.and_then(|table| table.strip_prefix(name.as_str()));
-        rest.is_some_and(|rest| rest.starts_with('.'))
-    });
-    named.for_each(|(_, product)| observe(product));
 }
 
-/// Takes `key` out of the table at `place`, or of one below it, where the reader lost its way; its full name.
-fn remove(table: &mut Table, place: &Place, key: &str) -> Option<String> {
+/// Takes `key` out of the table at `place`, or of one below it, where the reader lost its way; its names, and what it had.
+pub(super) fn remove(table: &mut Table, place: &Place, key: &str) -> Option<(Vec<String>, Value)> {
     let mut at = table;
     let mut names: Vec<String> = Vec::new();
     let mut segments = place.iter().peekable();
@@ -74,18 +75,18 @@ fn remove(table: &mut Table, place: &Place, key: &str) -> Option<String> {
         at = at.get_mut(name)?.as_table_mut()?;
         names.push(name.clone());
     }
-    let below = remove_below(at, key)?;
+    let (below, value) = remove_below(at, key)?;
     names.extend(below);
-    Some(names.join("."))
+    Some((names, value))
 }
 
-fn remove_below(table: &mut Table, key: &str) -> Option<Vec<String>> {
-    if table.remove(key).is_some() {
-        return Some(vec![key.to_owned()]);
+fn remove_below(table: &mut Table, key: &str) -> Option<(Vec<String>, Value)> {
+    if let Some(value) = table.remove(key) {
+        return Some((vec![key.to_owned()], value));
     }
     table.iter_mut().find_map(|(name, value)| {
-        let mut below = remove_below(value.as_table_mut()?, key)?;
+        let (mut below, value) = remove_below(value.as_table_mut()?, key)?;
         below.insert(0, name.clone());
-        Some(below)
+        Some((below, value))
     })
 }

@@ -7,6 +7,7 @@
 
 mod activator;
 mod error;
+mod faults;
 mod file;
 mod health;
 mod helper;
@@ -30,6 +31,7 @@ pub use activator::{
     TellSignal, UnitAction,
 };
 pub use error::ConfigError;
+pub use faults::Faults;
 pub use health::{HealthCheck, HealthConfig, HttpTarget, TcpTarget, UnitTarget};
 pub use helper::{HelperConfig, HelperProduct};
 pub use hooks::HooksConfig;
@@ -121,8 +123,8 @@ impl Config {
     }
 
     /// Reads the file as a build must that is all there is to go back to: keys of newer builds are passed over, and returned
-    /// with their tables. A product is only observed when such a key stands in its table or in `trust`, for it may have held
-    /// the node back.
+    /// with their tables. A product is only observed when such a key stands in its table or in `trust`, or is a whole table,
+    /// for it may have held the node back.
     ///
     /// # Errors
     /// As [`Config::load`], but for unknown keys.
@@ -139,6 +141,15 @@ impl Config {
         lenient::parse(path, text)
     }
 
+    /// All that is wrong with the file, as far as each thing can be told by itself.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn faults(path: &Path) -> Result<Faults, ConfigError> {
+        let text = read_named_text(path, FILE_BYTES).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Ok(faults::faults(path, &text))
+    }
+
     /// The documented default configuration: `docs/agent.toml`, with every key and its default.
     #[must_use]
     pub fn documented_default() -> &'static str {
@@ -149,6 +160,11 @@ impl Config {
     #[must_use]
     pub fn own_product(&self) -> Option<&Product> {
         self.products.iter().find(|(_, product)| product.activator == Activator::Agent).map(|(name, _)| name)
+    }
+
+    /// The products that are only observed.
+    pub fn observed(&self) -> impl Iterator<Item = &Product> {
+        self.products.iter().filter(|(_, product)| product.observe_only).map(|(name, _)| name)
     }
 
     /// The folder that holds the slots of `product`.
