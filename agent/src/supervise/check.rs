@@ -12,13 +12,14 @@ use std::time::Duration;
 use groundswell_core::install::supervision::{Action, Build, Facts, Input, Named, NotStarted, Reading, Supervision, Trial};
 use groundswell_core::time::Time;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use rustix::io::Errno;
 
 use super::ground::SOCKET_NAME;
 use super::keeper::program;
 use super::marks::Marks;
 use super::settings::Settings;
 use crate::clock;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, Faults};
 use crate::install::activate::leftover;
 use crate::install::device::this_boot;
 use crate::install::files::{Files as _, Kind, OnDisk};
@@ -52,13 +53,56 @@ pub fn check(settings: &Settings) -> Check {
         Some(process) => format!("an agent runs as process {}", process.as_raw_nonzero()),
         None => "no agent of a supervisor runs".to_owned(),
     });
+    wrong.extend(unreadable(&facts));
+    wrong.extend(damaged(settings, &facts, &build, &wrong));
     wrong.extend(ground(settings, marks.folder()));
-    match Config::load(&settings.config) {
-        Ok(_) => {}
-        Err(error @ ConfigError::UnknownKey { .. }) => says.push(format!("{error} (this build passes over it)")),
-        Err(error) => wrong.push(chain(&error)),
-    }
+    configuration(settings, &mut says, &mut wrong);
     Check { build, why, says, wrong }
+}
+
+/// What stands in the files' places and says nothing; of confirmed.json the decision tells.
+fn unreadable(facts: &Facts) -> Vec<String> {
+    let told = [
+        ("remembered.json", facts.remembered == Reading::Unreadable),
+        ("trial.json", facts.trial == Reading::Unreadable),
+        ("boots.json", facts.boots == Reading::Unreadable),
+    ];
+    told.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| format!("{name} cannot be read")).collect()
+}
+
+/// Builds that the files name and that could not be started, beside those that the decision came upon.
+fn damaged(settings: &Settings, facts: &Facts, chosen: &Build, told: &[String]) -> Vec<String> {
+    let trial = match &facts.trial {
+        Reading::Said(trial) => Some(&trial.build),
+        Reading::Absent | Reading::Unreadable => None,
+    };
+    let others = trial.into_iter().chain(facts.choices()).filter(|named| chosen.named() != Some(*named));
+    let mut damaged: Vec<String> = Vec::new();
+    for named in others {
+        if let Err(NotStarted::Damaged(why) | NotStarted::Failed(why)) = program(settings, named)
+            && !told.iter().chain(&damaged).any(|told| told.contains(&why))
+        {
+            damaged.push(why);
+        }
+    }
+    damaged
+}
+
+/// What an agent would say to its configuration.
+fn configuration(settings: &Settings, says: &mut Vec<String>, wrong: &mut Vec<String>) {
+    let path = settings.config.display();
+    let Faults { wrong: faults, unknown } = match Config::faults(&settings.config) {
+        Ok(faults) => faults,
+        Err(error) => return wrong.push(chain(&error)),
+    };
+    wrong.extend(faults.iter().map(|error| chain(error)));
+    if unknown.is_empty() {
+        return;
+    }
+    says.extend(unknown.iter().map(|key| format!("{path}: unknown key `{key}` (this build passes over it)")));
+    if let Ok((config, _)) = Config::load_leniently(&settings.config) {
+        says.extend(config.observed().map(|product| format!("{product} is only observed")));
+    }
 }
 
 /// Asks the supervisor's machine until it wants something started that can be.
@@ -155,13 +199,19 @@ fn ground(settings: &Settings, folder: &Path) -> Vec<String> {
     let place = folder.ancestors().find(there).unwrap_or(&settings.data);
     match statvfs(place) {
         Err(error) => say(place, &io::Error::from(error)),
-        Ok(stat) if stat.f_flag.contains(StatVfsMountFlags::RDONLY) => say(place, &"is on a file system that is read-only"),
-        Ok(stat) if stat.f_bavail == 0 => say(place, &"is on a file system that is full"),
-        // Some file systems count none.
-        Ok(stat) if stat.f_files > 0 && stat.f_favail == 0 => say(place, &"is on a file system that takes no more files"),
-        Ok(_) => {
-            if let Err(error) = access(place, Access::WRITE_OK | Access::EXEC_OK) {
-                say(place, &io::Error::from(error));
+        Ok(stat) => {
+            let is_read_only = stat.f_flag.contains(StatVfsMountFlags::RDONLY);
+            let faults = [
+                (is_read_only, "is on a file system that is read-only"),
+                (stat.f_bavail == 0, "is on a file system that is full"),
+                // Some file systems count none.
+                (stat.f_files > 0 && stat.f_favail == 0, "is on a file system that takes no more files"),
+            ];
+            faults.iter().filter(|(is_so, _)| *is_so).for_each(|(_, what)| say(place, what));
+            match access(place, Access::WRITE_OK | Access::EXEC_OK) {
+                Err(Errno::ROFS) if is_read_only => {}
+                Err(error) => say(place, &io::Error::from(error)),
+                Ok(()) => {}
             }
         }
     }

@@ -52,8 +52,11 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     begin_log(config.log_format, filter)?;
-    for key in unknown {
+    for key in &unknown {
         tracing::warn!("{}: unknown key `{key}` is passed over: it is for another build", args.config.display());
+    }
+    if !unknown.is_empty() {
+        config.observed().for_each(|product| tracing::warn!("{product} is only observed"));
     }
     let parent = Parent::from_environment(variable);
     let parent = parent.map_err(|source| Failure::failed("the agent does not run", source))?;

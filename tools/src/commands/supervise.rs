@@ -1,10 +1,11 @@
 //! `swell supervise`: runs this machine's agent as its child, and brings the last confirmed build of it back when a new one
 //! fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use groundswell_agent::config::Config;
 use groundswell_agent::supervise::check::{Check, check};
 use groundswell_agent::supervise::keeper;
 use groundswell_agent::supervise::notify::{Notifier, SOCKET};
@@ -33,7 +34,12 @@ pub(crate) struct SuperviseArgs {
 /// Does it; the exit code is the agent's.
 pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     let invalid = |error| Failure::invalid_by("the supervisor does not start", error);
-    let settings = Settings::load(&args.config).map_err(invalid)?;
+    let settings = Settings::load(&args.config).map_err(|error| {
+        if args.check {
+            tell_all(&args.config);
+        }
+        invalid(error)
+    })?;
     if args.check {
         return Ok(told(&check(&settings)));
     }
@@ -54,6 +60,13 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     // A reader of this process's output that does not read must not keep it from ending.
     runtime.shutdown_background();
     ended.map(ExitCode::from).map_err(|error| Failure::failed("the supervisor does not run", error))
+}
+
+/// Prints what else is wrong with a configuration that names no data folder.
+fn tell_all(config: &Path) {
+    for error in Config::faults(config).into_iter().flat_map(|faults| faults.wrong) {
+        println!("wrong: {error}");
+    }
 }
 
 /// Prints what a check has found.

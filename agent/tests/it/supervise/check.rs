@@ -82,6 +82,42 @@ fn a_check_names_each_thing_that_is_wrong() {
 }
 
 #[test]
+fn a_check_names_each_thing_that_is_wrong_with_the_configuration() {
+    let machine = ready(confirmed(
+        "[turst]\nrollout = 2\n[log]\nformat = \"loud\"\ncolour = \"red\"\n[limits]\nuploads = 0\nblobs = \"much\"\n",
+    ));
+    let Check { build, says: lines, wrong, .. } = checked(&machine);
+    assert!(matches!(build, Build::Confirmed(_)), "{build}");
+    for what in ["log.format", "limits.uploads", "limits.blobs"] {
+        says(&wrong, what);
+    }
+    assert_eq!(wrong.len(), 3, "{wrong:#?}");
+    for what in ["unknown key `turst`", "unknown key `log.colour`", "unknown key `a-key-of-years-to-come`"] {
+        says(&lines, what);
+    }
+
+    let machine = ready(confirmed("[turst]\nrollout = 2\n"));
+    let Check { says: lines, wrong, .. } = checked(&machine);
+    assert_eq!(wrong, Vec::<String>::new());
+    says(&lines, &format!("{PRODUCT} is only observed"));
+}
+
+#[test]
+fn a_check_names_each_file_and_each_build_that_is_wrong() {
+    let machine = ready(confirmed(""));
+    let mark = trial_of(machine.fill(Slot::B, "fine"));
+    machine.marks().write_trial(&mark).unwrap();
+    let binary = machine.data().join("products").join(PRODUCT).join("slots/a").join(PRODUCT);
+    fs::write(&binary, "damaged").unwrap();
+    fs::write(machine.data().join("supervise/remembered.json"), "torn").unwrap();
+    let Check { build, wrong, .. } = checked(&machine);
+    assert!(matches!(build, Build::Trial { .. }), "{build}");
+    says(&wrong, "slots/a");
+    says(&wrong, "remembered.json cannot be read");
+    assert_eq!(wrong.len(), 2, "{wrong:#?}");
+}
+
+#[test]
 fn a_check_tells_of_a_trial_and_of_the_agent_that_runs() {
     let mut machine = ready(confirmed(""));
     let mark = trial_of(machine.fill(Slot::B, "fine"));
