@@ -241,10 +241,13 @@ async fn run_set(
     let served: Arc<dyn BlobSource> = if config.lean { Arc::new(ReleaseFiles::default()) } else { Arc::new(blobs.clone()) };
     let (keeper, pushed) = Keeper::new(node.clone(), config.fleet, &secret, Arc::clone(&served), clock.clone());
     let door = Arc::new(Door::new(node.clone(), config.fleet, &secret, clock.clone(), Some(Arc::new(keeper))));
+    // Every way by which blobs go out or come in shares them.
+    let rates = config.swarm.rates.clone();
     let mesh = groundswell_net::Config {
         listen: config.listen.clone(),
         external: Vec::new(),
         mdns: config.mdns,
+        rates: rates.clone(),
         only_outer_door: setting.only_outer_door,
         ..groundswell_net::Config::default()
     };
@@ -276,7 +279,7 @@ async fn run_set(
     };
     let sources = Sources { network: heard, reports: reported, requests, pushed, stop: stopped.clone() };
     let driver = Driver::new(parts, sources)?;
-    let server = Server::new(served, Arc::new(Shelves(node)));
+    let server = Server::new(served, Arc::new(Shelves(node))).within(rates);
     let swarms = driver.swarms();
     let serves = async {
         tokio::join!(server.serve_network(&network), swarms.serve_network(&network));

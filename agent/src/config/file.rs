@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use groundswell_core::digest::Digest;
 use groundswell_core::limits::{BLOB_NEIGHBOURS, PRODUCTS};
 use groundswell_core::text::Product;
-use groundswell_net::pieces::{Rate, Terms};
+use groundswell_net::pieces::{Rate, Rates, Terms};
 use serde::Deserialize;
 
 use super::error::ConfigError;
@@ -150,8 +150,7 @@ pub(super) fn check(path: &Path, file: File) -> Result<Config, ConfigError> {
             serves: !file.lean,
             uploads: file.limits.uploads,
             neighbours: file.limits.neighbours,
-            upload: Rate::bytes_per_second(file.limits.upload.0),
-            download: Rate::bytes_per_second(file.limits.download.0),
+            rates: Rates::new(Rate::bytes_per_second(file.limits.upload.0), Rate::bytes_per_second(file.limits.download.0)),
         },
         trust: file.trust,
         supervise,

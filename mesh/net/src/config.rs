@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use groundswell_core::limits;
 
+use crate::pieces::Rates;
+
 /// Settings of [`crate::Network::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -17,13 +19,25 @@ pub struct Config {
     pub mdns: bool,
     /// How long a new connection has to prove its membership. A test may shorten it.
     pub admit_within: Duration,
+    /// With how many peers it is connected at most. A test may have fewer than [`limits::PEERS`].
+    pub most_peers: usize,
+    /// What goes out at the outer door counts here.
+    pub rates: Rates,
     /// For tests of what an old build can still do: offers and speaks no protocol but the outer door's.
     pub only_outer_door: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { listen: Vec::new(), external: Vec::new(), mdns: false, admit_within: ADMIT_WITHIN, only_outer_door: false }
+        Self {
+            listen: Vec::new(),
+            external: Vec::new(),
+            mdns: false,
+            admit_within: ADMIT_WITHIN,
+            most_peers: limits::PEERS,
+            rates: Rates::default(),
+            only_outer_door: false,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub enum NetworkEvent {
         /// The peer's address: dialable when this node dialled, else merely where it came from.
         address: String,
     },
-    /// A dial ended at a peer that was up already, which is why no `PeerUp` tells of it.
+    /// A dial ended at a peer that was up already, or at a member that has no place for one more: no `PeerUp` tells of it.
     Reached {
         /// Who answered there.
         peer: NodeId,

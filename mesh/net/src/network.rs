@@ -18,7 +18,7 @@ use crate::event::{Forward, NetworkEvent};
 use crate::link::writer::Queue;
 use crate::outer::visit::VisitFailed;
 use crate::start;
-use crate::streams::Streams;
+use crate::streams::{PIECES, Streams};
 
 /// Why the mesh did not start.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +178,13 @@ impl Network {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.tally.read()
+    }
+
+    /// The streams that members open for `/groundswell/pieces/1`, for [`crate::pieces::Swarms::serve`]; `None` when they are
+    /// taken already.
+    #[must_use]
+    pub fn incoming_pieces(&self) -> Option<mpsc::Receiver<(NodeId, impl Duplex + use<>)>> {
+        self.streams.incoming(PIECES)
     }
 
     /// Streams to admitted peers, for the protocols of this crate.

@@ -46,11 +46,13 @@ pub(crate) async fn start(
 
     let shared = Arc::new(Shared::default());
     let (streams, behaviour) = streams::streams(Arc::clone(&shared.tally));
-    let outer = admission.outer().map(|source| OuterDoor::new(admission.fleet(), source, Arc::clone(&shared.tally)));
+    let outer =
+        admission.outer().map(|source| OuterDoor::new(admission.fleet(), source, &config.rates, Arc::clone(&shared.tally)));
     let keeper = Keeper {
         admission: Arc::clone(&admission),
         session: session()?,
         within: config.admit_within,
+        most_peers: config.most_peers,
         outer,
         only_outer: config.only_outer_door,
     };

@@ -43,7 +43,7 @@ pub enum Input {
         /// Who.
         peer: NodeId,
     },
-    /// A dial ended at a peer that had a link already: the answer to [`super::effect::Effect::Dial`] in place of
+    /// A dial ended at a peer that had a link already, or at a member that has no place for one more: the answer to [`super::effect::Effect::Dial`] in place of
     /// [`Input::PeerUp`].
     Reached {
         /// Who answered there.

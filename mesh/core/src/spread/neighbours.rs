@@ -130,7 +130,8 @@ impl Neighbours {
         self.connected.insert(peer, (now, address));
     }
 
-    /// A dial ended at a peer that had a link already, e.g. one that it had made itself.
+    /// A dial ended at a peer that had a link already, e.g. one that it had made itself, or at a member that has no place for
+    /// one more.
     pub fn reached(&mut self, peer: NodeId, address: String) {
         self.answered(peer, &address);
         if let Some((_, known)) = self.connected.get_mut(&peer) {

@@ -9,17 +9,17 @@ use groundswell_core::limits::{BLOB_NEIGHBOURS, BLOB_OPEN_OFFERS};
 use groundswell_core::node_id::NodeId;
 use proptest::prelude::*;
 
-const START: Duration = Duration::ZERO;
+pub(crate) const START: Duration = Duration::ZERO;
 
-fn peer(n: u8) -> NodeId {
+pub(crate) fn peer(n: u8) -> NodeId {
     NodeId([n; 32])
 }
 
-fn layout(pieces: u64) -> Layout {
+pub(crate) fn layout(pieces: u64) -> Layout {
     Layout::of(pieces * 65_536).unwrap()
 }
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -29,21 +29,21 @@ fn some(layout: Layout, pieces: &[u32]) -> PieceSet {
     set
 }
 
-fn seed(layout: Layout) -> Exchange {
+pub(crate) fn seed(layout: Layout) -> Exchange {
     Exchange::new(layout, PieceSet::full(layout), Terms::default(), 1, START)
 }
 
-fn leecher(layout: Layout) -> Exchange {
+pub(crate) fn leecher(layout: Layout) -> Exchange {
     Exchange::new(layout, PieceSet::empty(layout), Terms::default(), 1, START)
 }
 
 /// Takes a neighbour in that holds `held`.
-fn greet(exchange: &mut Exchange, n: u8, held: PieceSet) {
+pub(crate) fn greet(exchange: &mut Exchange, n: u8, held: PieceSet) {
     exchange.join(START, peer(n)).unwrap();
     exchange.heard(START, peer(n), &Message::Holding(held)).unwrap();
 }
 
-fn offers(messages: &[(NodeId, Message)]) -> Vec<(NodeId, Vec<u32>)> {
+pub(crate) fn offers(messages: &[(NodeId, Message)]) -> Vec<(NodeId, Vec<u32>)> {
     let offer = |(to, message): &(NodeId, Message)| match message {
         Message::Offer { pieces, .. } => Some((*to, pieces.clone())),
         _ => None,
@@ -51,7 +51,7 @@ fn offers(messages: &[(NodeId, Message)]) -> Vec<(NodeId, Vec<u32>)> {
     messages.iter().filter_map(offer).collect()
 }
 
-fn said_to(messages: &[(NodeId, Message)], n: u8) -> Vec<Message> {
+pub(crate) fn said_to(messages: &[(NodeId, Message)], n: u8) -> Vec<Message> {
     messages
         .iter()
         .filter(|(to, message)| *to == peer(n) && !matches!(message, Message::Got(_)))
@@ -59,7 +59,7 @@ fn said_to(messages: &[(NodeId, Message)], n: u8) -> Vec<Message> {
         .collect()
 }
 
-fn offer(pieces: &[u32], wait_ms: u32) -> Message {
+pub(crate) fn offer(pieces: &[u32], wait_ms: u32) -> Message {
     Message::Offer { wait_ms, pieces: pieces.to_vec() }
 }
 
@@ -185,6 +185,7 @@ fn answers_and_receipts_for_what_was_not_are_a_breach() {
     assert_eq!(exchange.heard(START, peer(1), &Message::Take(0)), Err(Breach::Answer));
     assert_eq!(exchange.heard(START, peer(1), &Message::Pass), Err(Breach::Answer));
     assert_eq!(exchange.heard(START, peer(1), &Message::Got(1)), Err(Breach::Receipt));
+    assert_eq!(exchange.heard(START, peer(1), &Message::Got(0)), Err(Breach::Receipt));
     let made = offers(&exchange.take_messages(START));
     assert!(!made.is_empty() && made.iter().all(|(_, pieces)| !pieces.contains(&2)), "it has that already");
     assert_eq!(exchange.heard(START, peer(1), &Message::Take(2)), Err(Breach::Answer));
@@ -300,6 +301,10 @@ fn a_piece_that_the_disk_damaged_is_missing_again_and_all_are_told() {
     exchange.take_messages(START);
     exchange.forget(1);
     assert_eq!(exchange.take_messages(START), [(peer(1), Message::Holding(some(l, &[0, 2])))]);
+    // However many, they are told of once.
+    exchange.forget(0);
+    exchange.forget(2);
+    assert_eq!(exchange.take_messages(START), [(peer(1), Message::Holding(some(l, &[])))]);
     assert!(!exchange.is_complete() && exchange.standing().has_source);
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
 
 mod blob_exchange;
+mod blob_hostile;
 mod documents_golden;
 mod documents_hostile;
 mod documents_rules;

@@ -14,12 +14,14 @@ use super::limits::{SERVED_IDLE, SERVED_STREAMS, SERVED_STREAMS_PER_PEER};
 use super::source::{BlobSource, DocumentSource, ReadError};
 use super::wire::{self, Answer, Refusal, Request, WireError};
 use crate::crowd::Crowd;
+use crate::pieces::Rates;
 
 /// Serves what its sources hold. Clones share counters.
 #[derive(Clone)]
 pub struct Server {
     blobs: Arc<dyn BlobSource>,
     documents: Arc<dyn DocumentSource>,
+    rates: Rates,
     tally: Arc<Tally>,
 }
 
@@ -51,7 +53,13 @@ impl Server {
     /// A server over these sources.
     #[must_use]
     pub fn new(blobs: Arc<dyn BlobSource>, documents: Arc<dyn DocumentSource>) -> Self {
-        Self { blobs, documents, tally: Arc::default() }
+        Self { blobs, documents, rates: Rates::default(), tally: Arc::default() }
+    }
+
+    /// The same, sending no faster than these rates leave to it.
+    #[must_use]
+    pub fn within(self, rates: Rates) -> Self {
+        Self { rates, ..self }
     }
 
     /// The counters as they stand.
@@ -104,6 +112,9 @@ impl Server {
         while let Some((number, request)) = wire::read_request(stream, SERVED_IDLE).await? {
             let server = self.clone();
             let answer = blocking(move || server.answer(&request)).await;
+            if let Answer::Piece(bytes) | Answer::HashList(bytes) | Answer::Document(bytes) = &answer {
+                self.rates.up.pay(bytes.len()).await;
+            }
             wire::write_answer(stream, number, &answer).await?;
             if let Answer::Piece(bytes) = &answer {
                 self.tally.pieces.fetch_add(1, Ordering::Relaxed);

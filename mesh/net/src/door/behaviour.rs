@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use groundswell_core::limits::PEERS;
 use groundswell_core::node_id::NodeId;
 use libp2p::core::transport::PortUse;
 use libp2p::core::{ConnectedPoint, Endpoint};
@@ -41,6 +40,8 @@ struct Connection {
     node: NodeId,
     endpoint: ConnectedPoint,
     state: State,
+    /// Whether it was reported as admitted or refused.
+    told: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,8 +108,9 @@ impl<B: NetworkBehaviour> Door<B> {
         let Some(connection) = self.connections.get(&id).filter(|connection| connection.state == State::Waiting) else { return };
         let (peer, endpoint) = (connection.peer, connection.endpoint.clone());
         let other_established = self.shown(peer);
-        if other_established == 0 && self.members() >= PEERS {
-            self.refuse(id, format!("{PEERS} peers are connected already"));
+        let most = self.keeper.most_peers;
+        if other_established == 0 && self.members() >= most {
+            self.refuse(id, format!("{most} peers are connected already"));
             return self.close(id);
         }
         let handler = match &endpoint {
@@ -144,8 +146,9 @@ impl<B: NetworkBehaviour> Door<B> {
     }
 
     fn admitted(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let State::Shown(session) = connection.state else { return };
+        connection.told = true;
         self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Admitted {
             peer: connection.node,
             connection: id,
@@ -159,12 +162,13 @@ impl<B: NetworkBehaviour> Door<B> {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state != State::Outer) else {
             return;
         };
+        let refused = connection.refused(reason);
         // What the inner behaviours already know, they must hear the end of.
         if connection.state == State::Waiting {
             connection.state = State::Refused;
         }
-        let address = connection.endpoint.get_remote_address().to_string();
-        self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Refused { peer: connection.node, address, reason }));
+        connection.told = true;
+        self.events.push_back(ToSwarm::GenerateEvent(refused));
     }
 
     fn close(&mut self, id: ConnectionId) {
@@ -174,18 +178,21 @@ impl<B: NetworkBehaviour> Door<B> {
 
     fn closed(&mut self, closed: ConnectionClosed<'_>) {
         let Some(connection) = self.connections.remove(&closed.connection_id) else { return };
-        match connection.state {
-            State::Shown(_) => {
-                let remaining_established = self.shown(connection.peer);
-                self.inner.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed { remaining_established, ..closed }));
-            }
-            State::Waiting => self.events.push_back(ToSwarm::GenerateEvent(DoorEvent::Refused {
-                peer: connection.node,
-                address: connection.endpoint.get_remote_address().to_string(),
-                reason: "the connection closed before both sides had admitted each other".into(),
-            })),
-            State::Refused | State::Outer => {}
+        if matches!(connection.state, State::Shown(_)) {
+            let remaining_established = self.shown(connection.peer);
+            self.inner.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed { remaining_established, ..closed }));
         }
+        if !connection.told && connection.state != State::Outer {
+            let refused = connection.refused("the connection closed before both sides had admitted each other".into());
+            self.events.push_back(ToSwarm::GenerateEvent(refused));
+        }
+    }
+}
+
+impl Connection {
+    fn refused<E>(&self, reason: String) -> DoorEvent<E> {
+        let proven = matches!(self.state, State::Shown(_)) && self.endpoint.is_dialer();
+        DoorEvent::Refused { peer: self.node, address: self.endpoint.get_remote_address().to_string(), reason, proven }
     }
 }
 
@@ -236,6 +243,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
                         node,
                         endpoint: established.endpoint.clone(),
                         state: if visit { State::Outer } else { State::Waiting },
+                        told: false,
                     };
                     self.connections.insert(established.connection_id, connection);
                 }

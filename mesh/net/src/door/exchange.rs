@@ -231,7 +231,14 @@ mod tests {
 
     fn keeper(fleet: u8) -> Keeper {
         let admission = Arc::new(Fleet(fleet));
-        Keeper { admission, session: [9; SESSION_BYTES], within: Duration::from_secs(5), outer: None, only_outer: false }
+        Keeper {
+            admission,
+            session: [9; SESSION_BYTES],
+            within: Duration::from_secs(5),
+            most_peers: 64,
+            outer: None,
+            only_outer: false,
+        }
     }
 
     /// What a peer sends, played against the acceptor.

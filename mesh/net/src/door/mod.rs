@@ -46,6 +46,8 @@ pub(crate) struct Keeper {
     pub(crate) session: [u8; SESSION_BYTES],
     /// How long a connection may take to be admitted.
     pub(crate) within: Duration,
+    /// With how many peers the node is connected at most.
+    pub(crate) most_peers: usize,
     /// The outer door of this node, where it has one.
     pub(crate) outer: Option<Arc<OuterDoor>>,
     /// For tests: nothing else is offered or spoken.
@@ -76,6 +78,8 @@ pub(crate) enum DoorEvent<E> {
         address: String,
         /// Why.
         reason: String,
+        /// Whether this side dialled it and it proved itself: it is a member, and has no place.
+        proven: bool,
     },
     /// From an inner behaviour.
     Inner(E),

@@ -223,8 +223,11 @@ impl Driver {
                 }
                 self.ahead.extend(events);
             }
-            DoorEvent::Refused { peer, address, reason } => {
+            DoorEvent::Refused { peer, address, reason, proven } => {
                 Tally::add(&self.shared.tally.peers_refused, 1);
+                if proven {
+                    self.tell(NetworkEvent::Reached { peer, address: address.clone() });
+                }
                 self.tell(NetworkEvent::Refused { peer, address, reason });
             }
             DoorEvent::Inner(MembersEvent::Gossip(gossipsub::Event::Message { propagation_source, message_id, message })) => {

@@ -8,7 +8,8 @@
 //!
 //! A visit is one stream, one request at a time, on a task of the connection: when the connection goes, so does the visit.
 //! Each standing has its own places and rates. A request is paid for before anything is looked up: with the most that its
-//! answer can be, and what the answer was not is given back.
+//! answer can be, and what neither the answer was nor looking it up cost is given back. What goes out counts for the node's
+//! upload rate beside.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,7 @@ use super::limits::{
 use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
 use crate::blobs::{BlobSource, Duplex, blocking};
 use crate::counters::Tally;
+use crate::pieces::Rates;
 
 /// Whoever asks more than its share is answered this late, so that asking in a loop costs the keeper nothing.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(250);
@@ -38,6 +40,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(250);
 pub struct OuterDoor {
     fleet: Digest,
     source: Arc<dyn OuterSource>,
+    rates: Rates,
     tally: Arc<Tally>,
     house: Mutex<House>,
 }
@@ -106,19 +109,19 @@ pub enum VisitError {
 impl OuterDoor {
     /// A keeper that gives what `source` has.
     #[must_use]
-    pub(crate) fn new(fleet: Digest, source: Arc<dyn OuterSource>, tally: Arc<Tally>) -> Arc<Self> {
+    pub(crate) fn new(fleet: Digest, source: Arc<dyn OuterSource>, rates: &Rates, tally: Arc<Tally>) -> Arc<Self> {
         let house = House {
             strangers: Room::new(STRANGERS, STRANGER, ALL_STRANGERS),
             formers: Room::new(FORMERS, FORMER, ALL_FORMERS),
             members: Room::new(MEMBERS, MEMBER, ALL_MEMBERS),
         };
-        Arc::new(Self { fleet, source, tally, house: Mutex::new(house) })
+        Arc::new(Self { fleet, source, rates: rates.clone(), tally, house: Mutex::new(house) })
     }
 
     /// A keeper beside no mesh, for tests of the protocol.
     #[must_use]
-    pub fn alone(fleet: Digest, source: Arc<dyn OuterSource>) -> Arc<Self> {
-        Self::new(fleet, source, Arc::default())
+    pub fn alone(fleet: Digest, source: Arc<dyn OuterSource>, rates: &Rates) -> Arc<Self> {
+        Self::new(fleet, source, rates, Arc::default())
     }
 
     /// Reads the visitor's hello and gives it a place. The caller bounds the time. Not cancel-safe: drop the stream with it.
@@ -206,6 +209,7 @@ impl Visitor {
                 sleep(PATIENCE).await;
             }
             let given = given.unwrap_or_else(|refused| Answer::Refused(refused).encode());
+            self.door.rates.up.pay(given.len()).await;
             answer(stream, &given).await?;
         }
     }
@@ -213,16 +217,17 @@ impl Visitor {
     /// The encoded answer, paid for before it is looked up.
     async fn give(&self, ask: Ask) -> Result<Vec<u8>, Refused> {
         let allowed = self.standing >= needs(&ask);
-        let (least, most) = if allowed { price(&ask) } else { (0, 0) };
+        let most = if allowed { price(&ask) } else { 0 };
         self.pay(REQUEST_COST + most)?;
         if !allowed {
             return Err(Refused::Standing);
         }
         let (source, peer, standing) = (Arc::clone(&self.door.source), self.peer, self.standing);
         let (pushes, piece) = (matches!(ask, Ask::Push { .. }), Arc::clone(&self.piece));
-        let given = blocking(move || look_up(source.as_ref(), peer, standing, &piece, ask)).await.map(|given| given.encode());
+        let looked_up = blocking(move || look_up(source.as_ref(), peer, standing, &piece, ask)).await;
+        let (given, cost) = (looked_up.answer.map(|given| given.encode()), looked_up.cost);
         let length = given.as_ref().map_or(0, |given| u64::try_from(given.len()).unwrap_or(u64::MAX));
-        self.door.house().room(self.standing).rates.give_back(self.peer, most.saturating_sub(length.max(least)));
+        self.door.house().room(self.standing).rates.give_back(self.peer, most.saturating_sub(length.max(cost)));
         let given = given?;
         if pushes {
             Tally::add(&self.door.tally.door_pushes, 1);
@@ -259,28 +264,50 @@ fn needs(ask: &Ask) -> Standing {
     }
 }
 
-/// What the answer to a request costs at least, whatever comes of it, and at most: in bytes, beside [`REQUEST_COST`].
-fn price(ask: &Ask) -> (u64, u64) {
+/// What the answer to a request costs at most: in bytes, beside [`REQUEST_COST`].
+fn price(ask: &Ask) -> u64 {
     // With the answer's tag.
     let most = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(1);
     match ask {
-        Ask::Hello { .. } => (0, 0),
-        Ask::Fleets { .. } | Ask::Documents { .. } => (0, most(LIST_ENTRIES * 65)),
-        Ask::Certificate => (0, most(2 * 65)),
-        Ask::Document { .. } | Ask::Blob { .. } | Ask::Hashes { .. } => (0, most(8 + CHUNK_BYTES)),
-        // A whole page however short it is: for one that is empty every record of the fleet is looked at.
-        Ask::Stamps { .. } => (most(STAMP_ENTRIES * 48), most(STAMP_ENTRIES * 48)),
-        Ask::Record { .. } => (0, most(2 * (2 + RECORD_BYTES))),
-        Ask::Push { .. } => (PUSH_COST, PUSH_COST),
+        Ask::Hello { .. } => 0,
+        Ask::Fleets { .. } | Ask::Documents { .. } => most(LIST_ENTRIES * 65),
+        Ask::Certificate => most(2 * 65),
+        Ask::Document { .. } | Ask::Blob { .. } | Ask::Hashes { .. } => most(8 + CHUNK_BYTES),
+        Ask::Stamps { .. } => most(STAMP_ENTRIES * 48),
+        Ask::Record { .. } => most(2 * (2 + RECORD_BYTES)),
+        Ask::Push { .. } => PUSH_COST,
     }
 }
 
-fn look_up(
+/// What came of a request.
+struct LookedUp {
+    answer: Result<Answer, Refused>,
+    /// What it cost to look it up, in bytes, however short the answer is. It is never more than the request's price.
+    cost: u64,
+}
+
+/// Something was read from disk and checked for it: as much as a whole chunk. Whoever takes all of it, chunk after chunk,
+/// pays no more for that; whoever asks for its last byte again and again pays each time.
+const READ_COST: u64 = CHUNK_BYTES as u64;
+
+fn look_up(source: &dyn OuterSource, peer: NodeId, standing: Standing, piece: &Mutex<Option<Piece>>, ask: Ask) -> LookedUp {
+    let mut cost = match &ask {
+        // For a page that is empty every record of the fleet is looked at.
+        Ask::Stamps { .. } | Ask::Push { .. } => price(&ask),
+        Ask::Hashes { .. } => READ_COST,
+        _ => 0,
+    };
+    let answer = find(source, peer, standing, piece, ask, &mut cost);
+    LookedUp { answer, cost }
+}
+
+fn find(
     source: &dyn OuterSource,
     peer: NodeId,
     standing: Standing,
     piece: &Mutex<Option<Piece>>,
     ask: Ask,
+    cost: &mut u64,
 ) -> Result<Answer, Refused> {
     match ask {
         Ask::Hello { .. } => Err(Refused::Malformed),
@@ -298,7 +325,7 @@ fn look_up(
                 Err(Refused::NotHere)
             }
         }
-        Ask::Blob { sha256, offset } => blob_chunk(source.blobs().as_ref(), piece, &sha256, offset),
+        Ask::Blob { sha256, offset } => blob_chunk(source.blobs().as_ref(), piece, &sha256, offset, cost),
         Ask::Hashes { sha256, offset } => {
             let list = source.blobs().hash_list(&sha256).ok_or(Refused::NotHere)?.to_bytes();
             let total = u64::try_from(list.len()).unwrap_or(u64::MAX);
@@ -316,7 +343,13 @@ fn look_up(
 }
 
 /// Only whole blobs are given: a visitor has nobody else to ask for the rest.
-fn blob_chunk(blobs: &dyn BlobSource, kept: &Mutex<Option<Piece>>, sha256: &Digest, offset: u64) -> Result<Answer, Refused> {
+fn blob_chunk(
+    blobs: &dyn BlobSource,
+    kept: &Mutex<Option<Piece>>,
+    sha256: &Digest,
+    offset: u64,
+    cost: &mut u64,
+) -> Result<Answer, Refused> {
     let described = blobs.describe(sha256).filter(|described| described.held.is_full()).ok_or(Refused::NotHere)?;
     let total = described.size_bytes;
     if offset >= total {
@@ -329,6 +362,7 @@ fn blob_chunk(blobs: &dyn BlobSource, kept: &Mutex<Option<Piece>>, sha256: &Dige
     let piece = match kept.take().filter(|piece| piece.sha256 == *sha256 && piece.number == number) {
         Some(piece) => piece,
         None => {
+            *cost = READ_COST;
             let bytes = blobs.read_piece(sha256, number).map_err(|error| {
                 tracing::debug!(%sha256, number, %error, "a piece cannot be given at the outer door");
                 Refused::NotHere

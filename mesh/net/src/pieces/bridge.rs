@@ -2,7 +2,7 @@
 //! door. To the exchange it looks like any other: it offers what it has, and sends what is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::io::{AsyncReadExt as _, AsyncWrite, ReadHalf, WriteHalf};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::opening::NotOpened;
 use super::strand::{Gone, Out, Voice};
+use super::throttle::Throttle;
 use crate::blobs::limits::{HAVE_EVERY, USELESS_AFTER};
 use crate::blobs::wire::{self, Answer, Expected, Refusal, Request};
 use crate::blobs::{Charge, Duplex};
@@ -98,7 +99,7 @@ impl Bridge {
     }
 
     /// Speaks for the peer until it is of no more use.
-    pub(super) async fn run(self, voice: Voice, outbox: mpsc::Receiver<Out>) {
+    pub(super) async fn run(self, voice: Voice, outbox: mpsc::Receiver<Out>, down: Arc<Throttle>) {
         let Self { stream, blob, layout, number, has, first } = self;
         voice.say(Ok(Message::Holding(has.clone()))).await;
         let ledger = Mutex::new(Ledger {
@@ -115,7 +116,7 @@ impl Bridge {
         let moved = Notify::new();
         let (reader, writer) = stream.split();
         let (asked, answers) = mpsc::unbounded_channel();
-        let talk = Talk { blob, layout, ledger: &ledger, moved: &moved, voice: &voice };
+        let talk = Talk { blob, layout, ledger: &ledger, moved: &moved, voice: &voice, down: &down };
         let gone = tokio::select! {
             gone = talk.ask(writer, number, asked, outbox) => gone,
             gone = talk.listen(reader, answers) => gone,
@@ -130,6 +131,7 @@ struct Talk<'a> {
     ledger: &'a Mutex<Ledger>,
     moved: &'a Notify,
     voice: &'a Voice,
+    down: &'a Throttle,
 }
 
 type Pending = (u32, Asked);
@@ -163,10 +165,6 @@ impl Talk<'_> {
                     let Some(out) = out else { return Gone::Broken("the exchange ended".to_owned()) };
                     let piece = match out {
                         Out::Word(Message::Take(piece)) => piece,
-                        Out::Word(Message::Offer { .. }) => {
-                            self.voice.say(Ok(Message::Pass)).await;
-                            continue;
-                        }
                         Out::Word(word) => {
                             self.ledger().hear(&word);
                             continue;
@@ -240,6 +238,7 @@ impl Talk<'_> {
         }
         for begins in (0..length).step_by(PASSED_ON_BYTES) {
             let bytes = wire::read_part(reader, PASSED_ON_BYTES.min(length - begins)).await?;
+            self.down.pay(bytes.len()).await;
             let offset = u32::try_from(begins).expect("a piece has 1 MiB at most");
             self.voice.say(Ok(Message::Part(Part { piece, offset, bytes }))).await;
         }

@@ -27,17 +27,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-pub use throttle::Rate;
+pub use throttle::{Rate, Rates};
 
 use crate::Network;
 use crate::blobs::limits::STALLED_AFTER;
 use crate::blobs::standing::Standings;
 use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, SinkError, blocking};
 use crate::crowd::Crowd;
-use crate::streams::PIECES;
 use frames::{Opening, Refusal};
 use swarm::{Fetch, Inbound, Swarm};
-use throttle::Throttle;
 
 /// Most blobs that are exchanged at once.
 const SWARMS: usize = 64;
@@ -51,7 +49,7 @@ const GREETED_OF_PEER: usize = 8;
 const OPENED_WITHIN: Duration = STALLED_AFTER;
 
 /// What this node gives to swarms, and takes from them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Whether it passes pieces on. A metered node does not.
     pub serves: bool,
@@ -59,15 +57,13 @@ pub struct Terms {
     pub uploads: usize,
     /// With how many neighbours it exchanges one blob, 1 to [`BLOB_NEIGHBOURS`].
     pub neighbours: usize,
-    /// What it sends at most, over all blobs.
-    pub upload: Rate,
-    /// What it takes at most, over all blobs.
-    pub download: Rate,
+    /// What it sends and takes at most, over all blobs; shared with what else sends and takes blobs here.
+    pub rates: Rates,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { serves: true, uploads: 8, neighbours: BLOB_NEIGHBOURS, upload: Rate::UNBOUNDED, download: Rate::UNBOUNDED }
+        Self { serves: true, uploads: 8, neighbours: BLOB_NEIGHBOURS, rates: Rates::default() }
     }
 }
 
@@ -87,8 +83,6 @@ pub(crate) struct Shared {
     pub(crate) standings: Standings,
     local: NodeId,
     terms: Terms,
-    up: Throttle,
-    down: Arc<Throttle>,
     running: Mutex<BTreeMap<Digest, Running>>,
     tasks: Weak<Mutex<JoinSet<()>>>,
     numbers: AtomicU64,
@@ -149,8 +143,6 @@ impl Swarms {
             standings: Standings::default(),
             local,
             terms,
-            up: Throttle::new(terms.upload),
-            down: Arc::new(Throttle::new(terms.download)),
             running: Mutex::default(),
             tasks: Arc::downgrade(&tasks),
             numbers: AtomicU64::new(0),
@@ -215,7 +207,7 @@ impl Swarms {
     /// Lets the members that come in over `network` take part, until it shuts down. Call it once for one network.
     /// Cancel-safe: drop the future to let nobody in any more.
     pub async fn serve_network(&self, network: &Network) {
-        match network.streams().incoming(PIECES) {
+        match network.incoming_pieces() {
             Some(incoming) => self.serve(incoming).await,
             None => tracing::error!("the swarms of this network are served already"),
         }

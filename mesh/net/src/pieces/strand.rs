@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::frames;
-use super::throttle::Throttle;
+use super::throttle::{Rate, Throttle};
 use crate::blobs::wire::{WireError, flush, write_all};
 use crate::blobs::{Charge, Duplex};
 
@@ -20,6 +20,13 @@ use crate::blobs::{Charge, Duplex};
 pub(super) const OUTBOX: usize = 4_096;
 /// Messages between all readers and the task: 64 KiB each at most.
 pub(super) const INBOX: usize = 32;
+
+/// What the words of one neighbour may cost in a second: 2,000 of them, many times what a busy one says beside its parts.
+const WORDS_PER_SECOND: u64 = 128 * 1024;
+/// What a word costs beside its own bytes: it wakes the task of its blob.
+const WORD_COST: usize = 64;
+/// What a part, either way, adds to that: its receipt, and what is said about a piece.
+const PART_EARNS: usize = 4 * WORD_COST;
 
 /// What goes to a neighbour.
 #[derive(Debug)]
@@ -117,12 +124,18 @@ pub(super) async fn run(
     down: Arc<Throttle>,
 ) {
     let (mut reader, mut writer) = stream.split();
+    let words = Throttle::new(Rate::bytes_per_second(WORDS_PER_SECOND));
     let reads = async {
         loop {
             match frames::read_message(&mut reader, layout).await {
                 Ok(Some(message)) => {
-                    if let Message::Part(part) = &message {
-                        down.pay(part.bytes.len()).await;
+                    match &message {
+                        Message::Part(part) => {
+                            words.earn(PART_EARNS);
+                            down.pay(part.bytes.len()).await;
+                        }
+                        // Whoever says more is not wrong, it is heard later.
+                        word => words.pay(WORD_COST + word.frame_bytes()).await,
                     }
                     voice.say(Ok(message)).await;
                 }
@@ -135,6 +148,9 @@ pub(super) async fn run(
         while let Some(out) = outbox.recv().await {
             let mut next = Some(out);
             while let Some(out) = next {
+                if let Out::Bytes { .. } = out {
+                    words.earn(PART_EARNS);
+                }
                 if let Err(error) = write(&mut writer, out).await {
                     return error.into();
                 }

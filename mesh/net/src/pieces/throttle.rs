@@ -1,6 +1,6 @@
-//! A node's rates: a token bucket that holds a quarter of a second.
+//! A node's rates: a token bucket that holds a quarter of a second. One for each direction, whatever the bytes go through.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -23,39 +23,68 @@ impl Rate {
     }
 }
 
+/// What a node sends and takes at most, of blobs, over every path together. Clones share what was used so far.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    pub(crate) up: Arc<Throttle>,
+    pub(crate) down: Arc<Throttle>,
+}
+
+impl Rates {
+    /// At most so much of either, nothing of it used yet.
+    #[must_use]
+    pub fn new(upload: Rate, download: Rate) -> Self {
+        Self { up: Arc::new(Throttle::new(upload)), down: Arc::new(Throttle::new(download)) }
+    }
+}
+
+/// The same bounds, whatever was used of them.
+impl PartialEq for Rates {
+    fn eq(&self, other: &Self) -> bool {
+        (self.up.rate, self.down.rate) == (other.up.rate, other.down.rate)
+    }
+}
+
+impl Eq for Rates {}
+
 /// One direction of one node.
-#[derive(Debug)]
-pub(super) struct Throttle {
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
     rate: Rate,
     /// When what was used so far is paid for.
     paid: Mutex<Option<Instant>>,
 }
 
 impl Throttle {
-    pub(super) fn new(rate: Rate) -> Self {
+    pub(crate) fn new(rate: Rate) -> Self {
         Self { rate, paid: Mutex::new(None) }
     }
 
     /// Until when nothing may be used; `None` when something may be.
-    pub(super) fn closed_until(&self) -> Option<Instant> {
+    pub(crate) fn closed_until(&self) -> Option<Instant> {
         self.rate.0?;
         let now = Instant::now();
         self.paid.lock().expect("no holder of this lock panics").filter(|paid| *paid > now)
     }
 
     /// So many bytes were used.
-    pub(super) fn spend(&self, bytes: usize) {
+    pub(crate) fn spend(&self, bytes: usize) {
         let Some(rate) = self.rate.0 else { return };
         let now = Instant::now();
-        let nanos = u128::try_from(bytes).unwrap_or(u128::MAX).saturating_mul(1_000_000_000) / u128::from(rate.get());
-        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let mut paid = self.paid.lock().expect("no holder of this lock panics");
         let least = now.checked_sub(BURST).unwrap_or(now);
-        *paid = Some(paid.map_or(least, |paid| paid.max(least)) + cost);
+        *paid = Some(paid.map_or(least, |paid| paid.max(least)) + cost(rate, bytes));
+    }
+
+    /// So many bytes more may be used; a full bucket has no room for them.
+    pub(crate) fn earn(&self, bytes: usize) {
+        let Some(rate) = self.rate.0 else { return };
+        let mut paid = self.paid.lock().expect("no holder of this lock panics");
+        *paid = paid.and_then(|paid| paid.checked_sub(cost(rate, bytes)));
     }
 
     /// Uses so many bytes and waits until they are paid for. Cancel-safe; they count as used all the same.
-    pub(super) async fn pay(&self, bytes: usize) {
+    pub(crate) async fn pay(&self, bytes: usize) {
         self.spend(bytes);
         if let Some(until) = self.closed_until() {
             sleep_until(until).await;
@@ -63,9 +92,27 @@ impl Throttle {
     }
 }
 
+fn cost(rate: std::num::NonZeroU64, bytes: usize) -> Duration {
+    let nanos = u128::try_from(bytes).unwrap_or(u128::MAX).saturating_mul(1_000_000_000) / u128::from(rate.get());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_earned_is_used_at_once_and_never_more_than_a_full_bucket() {
+        let throttle = Throttle::new(Rate::bytes_per_second(1_000));
+        throttle.pay(250).await;
+        let began = Instant::now();
+        throttle.spend(500);
+        throttle.earn(400);
+        assert_eq!(throttle.closed_until(), Some(began + Duration::from_millis(100)));
+        throttle.earn(100_000);
+        throttle.pay(350).await;
+        assert_eq!(began.elapsed().as_millis(), 100);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_paid_for_keeps_the_rate_and_a_pause_saves_a_quarter_of_a_second() {

@@ -113,3 +113,26 @@ async fn a_restart_whose_old_connection_was_not_seen_to_close_still_comes_as_dow
     assert!(left.network.send(right.id(), b"to the new one".to_vec()));
     assert_eq!(again.frame().await, (left.id(), b"to the new one".to_vec()));
 }
+
+#[tokio::test]
+async fn a_member_that_has_no_place_for_one_more_has_answered_all_the_same() {
+    for over in [Over::Tcp, Over::Quic] {
+        let config = Config { most_peers: 1, ..listen(over) };
+        let mut full = TestNode::start(1, config, Password { fleet: 1, own: "member" }).await;
+        let friend = TestNode::member(2, over).await;
+        friend.dial(&full);
+        full.up(friend.id()).await;
+        let mut late = TestNode::member(3, over).await;
+        late.dial(&full);
+        let address = late
+            .hear(|event| match event {
+                NetworkEvent::Reached { peer, address } if peer == full.id() => Some(address),
+                _ => None,
+            })
+            .await;
+        assert_eq!(address, full.address, "{over:?}: the address that was given is the one that is left alone from now on");
+        let (peer, _) = late.refused().await;
+        assert_eq!(peer, full.id());
+        assert!(!late.heard_of(full.id()));
+    }
+}

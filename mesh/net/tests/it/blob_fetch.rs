@@ -7,10 +7,11 @@ use std::time::Duration;
 use groundswell_core::node_id::NodeId;
 use groundswell_net::blobs::limits::{RETRY_MOST, STALLED_AFTER};
 use groundswell_net::blobs::{Charge, FetchError, Fetcher, Progress, SinkError};
+use groundswell_net::pieces::{Rate, Rates};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::blob_world::{Manner, PIECE, Sample, Shelf, World, fetcher, peer, sample};
+use crate::blob_world::{Manner, PIECE, Sample, Shelf, World, fetcher, fetcher_within, peer, sample};
 
 /// One node's download, with the ends of its channels.
 struct Fetch {
@@ -53,6 +54,20 @@ async fn a_blob_comes_from_two_peers_at_once_and_each_piece_once() {
     assert_eq!(all.len(), 61);
     assert!(first.len() + second.len() <= 61 + 17, "only the end game asks twice");
     assert_eq!(fetch.progress.borrow().held, 61);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_had_by_requests_comes_no_faster_than_the_nodes_download_rate() {
+    let sample = sample(40 * PIECE);
+    let world = World::with(&[(1, &sample, Manner::Honest), (2, &sample, Manner::Honest)]);
+    world.meet(&[1, 2]);
+    let connect = Arc::clone(&world);
+    let rates = Rates::new(Rate::UNBOUNDED, Rate::bytes_per_second(256 * 1024));
+    let fetch = Fetch { fetcher: fetcher_within(connect, peer(100), rates), ..Fetch::new(&world, &sample, &[1, 2]) };
+    let began = Instant::now();
+    fetch.run(&sample).await.unwrap();
+    let took = began.elapsed();
+    assert!((Duration::from_millis(9_500)..Duration::from_secs(12)).contains(&took), "40 pieces of 64 KiB: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use groundswell_core::digest::Digest;
 use groundswell_net::blobs::limits::{ANSWER_WITHIN, REQUEST_BYTES, SERVED_STREAMS_PER_PEER};
 use groundswell_net::blobs::wire::{self, Answer, Expected, Refusal, Request, WireError};
 use groundswell_net::blobs::{Duplex, Server};
+use groundswell_net::pieces::{Rate, Rates};
 use proptest::prelude::*;
 use tokio::sync::mpsc;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
@@ -152,6 +153,8 @@ async fn requests_that_cannot_be_met_are_refused_by_reason_and_the_stream_goes_o
         (Request::HashList { blob: unknown }, Expected::HashList(sample.layout()), Refusal::NotHere),
         (Request::Have { blob: unknown }, Expected::Have(sample.layout()), Refusal::NotHere),
         (Request::Piece { blob, piece: 5 }, Expected::Piece(PIECE), Refusal::NotHeld),
+        (Request::Piece { blob, piece: 10 }, Expected::Piece(PIECE), Refusal::Beyond),
+        (Request::Piece { blob, piece: u32::MAX }, Expected::Piece(PIECE), Refusal::Beyond),
         (Request::Document { digest: unknown, most_bytes: 100 }, Expected::Document(100), Refusal::NotHere),
         (Request::Document { digest: blob, most_bytes: 0 }, Expected::Document(100), Refusal::TooLarge),
         (Request::Document { digest: blob, most_bytes: 655_359 }, Expected::Document(655_359), Refusal::TooLarge),
@@ -165,6 +168,24 @@ async fn requests_that_cannot_be_met_are_refused_by_reason_and_the_stream_goes_o
         let answer = wire::read_answer(&mut stream, 70, Expected::Piece(PIECE)).await.unwrap();
         assert_eq!(answer, Answer::Piece(sample.piece(piece)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_for_by_requests_comes_no_faster_than_the_nodes_upload_rate() {
+    let sample = sample(20 * PIECE);
+    let world = World::with(&[(1, &sample, Manner::Honest)]);
+    let (mut here, there) = tokio::io::duplex(1024 * 1024);
+    let rates = Rates::new(Rate::bytes_per_second(128 * 1024), Rate::UNBOUNDED);
+    let server = Server::new(world.holder(1), world.holder(1)).within(rates);
+    tokio::spawn(async move { server.serve_stream(peer(9), there.compat()).await });
+    let mut stream = (&mut here).compat();
+    let began = tokio::time::Instant::now();
+    for piece in 0..20 {
+        wire::write_request(&mut stream, piece, &Request::Piece { blob: sample.name.sha256, piece }).await.unwrap();
+        wire::read_answer(&mut stream, piece, Expected::Piece(PIECE)).await.unwrap();
+    }
+    let took = began.elapsed();
+    assert!((Duration::from_secs(9)..=Duration::from_secs(10)).contains(&took), "20 pieces of 64 KiB: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

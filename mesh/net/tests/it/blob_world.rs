@@ -11,7 +11,7 @@ use groundswell_net::blobs::wire::{self, Answer, Request};
 use groundswell_net::blobs::{
     BlobSource, Connect, ConnectError, Described, DocumentSource, Duplex, Fetcher, PieceSink, ReadError, Server, SinkError,
 };
-use groundswell_net::pieces::{Swarms, Terms};
+use groundswell_net::pieces::{Rates, Swarms, Terms};
 use tokio::task::JoinSet;
 use tokio_util::compat::TokioAsyncReadCompatExt as _;
 
@@ -112,6 +112,9 @@ impl BlobSource for Holder {
         self.asked.lock().unwrap().push(piece);
         let meet = self.meet.lock().unwrap().take();
         meet.map(|meet| meet.wait());
+        if piece >= self.sample.layout().count() {
+            return Err(ReadError::Beyond(piece));
+        }
         if self.manner == Manner::Miser || !self.held.lock().unwrap().contains(piece) {
             return Err(ReadError::NotHeld(piece));
         }
@@ -233,7 +236,13 @@ impl BlobSource for NoBlobs {
 
 /// Fetches for `local`, and gives nothing.
 pub(crate) fn fetcher(connect: Arc<dyn Connect>, local: NodeId) -> Fetcher {
-    Fetcher::new(Swarms::new(connect, Arc::new(NoBlobs), local, Terms { serves: false, ..Terms::default() }))
+    fetcher_within(connect, local, Rates::default())
+}
+
+/// The same, no faster than these rates.
+pub(crate) fn fetcher_within(connect: Arc<dyn Connect>, local: NodeId, rates: Rates) -> Fetcher {
+    let terms = Terms { serves: false, rates, ..Terms::default() };
+    Fetcher::new(Swarms::new(connect, Arc::new(NoBlobs), local, terms))
 }
 
 /// A sink in memory.

@@ -16,6 +16,7 @@ use groundswell_net::outer::limits::{
 use groundswell_net::outer::serve::{OuterDoor, VisitError};
 use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{self, Answer, Ask, Refused, Standing};
+use groundswell_net::pieces::{Rate, Rates};
 use tokio::time::{Instant, sleep};
 
 use crate::outer_world::{FLEET, Shelf, enter, knock, node};
@@ -52,7 +53,7 @@ fn things() -> Things {
     shelf.blob = (0..300_000_u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
     let blob = Digest::of(&shelf.blob);
     let shelf = Arc::new(shelf);
-    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _);
+    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _, &Rates::default());
     Things { door, shelf, fleet, own, others, release, token, blob }
 }
 
@@ -334,10 +335,52 @@ async fn a_piece_is_read_once_however_many_chunks_are_taken_of_it() {
     let mut shelf = Shelf { blob: vec![7; (16 << 20) + 1], ..Shelf::default() };
     shelf.standings.insert(node(MEMBER), Standing::Member);
     let (shelf, blob) = (Arc::new(shelf), Digest::of(&vec![7; (16 << 20) + 1]));
-    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _);
+    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _, &Rates::default());
     let mut member = Visit::begin(knock(&door, node(MEMBER)).stream, FLEET, Vec::new()).await.unwrap();
     assert_eq!(member.blob(blob, 0, 4 * 131_072).await.unwrap(), vec![7; 4 * 131_072]);
     assert_eq!(shelf.pieces_read.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_a_piece_read_again_and_again_costs_a_whole_chunk_each_time() {
+    let blob = vec![7; (16 << 20) + 1];
+    let mut shelf = Shelf { blob: blob.clone(), ..Shelf::default() };
+    shelf.standings.insert(node(FORMER), Standing::Former);
+    let (shelf, sha256) = (Arc::new(shelf), Digest::of(&blob));
+    let door = OuterDoor::alone(FLEET, Arc::clone(&shelf) as _, &Rates::default());
+    let mut former = enter(&door, node(FORMER)).await;
+    let (start, mut later) = (Instant::now(), 0);
+    // The last byte of a piece, the last of the blob, and a hash list from behind its end: next to nothing goes out.
+    while later < 20 {
+        for ask in [
+            Ask::Blob { sha256, offset: 131_071 },
+            Ask::Blob { sha256, offset: 16 << 20 },
+            Ask::Hashes { sha256, offset: u64::MAX },
+        ] {
+            later += u32::from(matches!(former.ask(ask).await, Answer::Refused(Refused::Later(_))));
+        }
+    }
+    let rate = groundswell_net::outer::limits::FORMER;
+    let most = (rate.burst + rate.per_second * (start.elapsed().as_secs() + 1)) / u64::try_from(CHUNK_BYTES).unwrap();
+    let read = shelf.pieces_read.load(Ordering::Relaxed);
+    assert!(read > 0 && u64::from(read) <= most, "{read} pieces read in {:?}, at most {most}", start.elapsed());
+    // Whoever only wants to know the size reads nothing, and pays next to nothing.
+    let mut member = enter(&door, node(STRANGE)).await;
+    assert_eq!(member.ask(Ask::Blob { sha256, offset: 0 }).await, Answer::Refused(Refused::Standing));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_out_at_the_door_counts_for_the_nodes_upload_rate() {
+    let blob = vec![7; 4 << 20];
+    let mut shelf = Shelf { blob: blob.clone(), ..Shelf::default() };
+    shelf.standings.insert(node(MEMBER), Standing::Member);
+    let rates = Rates::new(Rate::bytes_per_second(128 * 1024), Rate::UNBOUNDED);
+    let door = OuterDoor::alone(FLEET, Arc::new(shelf) as _, &rates);
+    let mut member = Visit::begin(knock(&door, node(MEMBER)).stream, FLEET, Vec::new()).await.unwrap();
+    let start = Instant::now();
+    assert_eq!(member.blob(Digest::of(&blob), 0, 1 << 20).await.unwrap().len(), 1 << 20);
+    let took = start.elapsed();
+    assert!((Duration::from_secs(7)..Duration::from_secs(10)).contains(&took), "one megabyte at 128 KiB a second: {took:?}");
 }
 
 /// A keeper that lies plays on the other end.

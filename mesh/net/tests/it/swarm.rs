@@ -8,7 +8,7 @@ use groundswell_core::blob::exchange::Message;
 use groundswell_core::blob::exchange::message::Part;
 use groundswell_net::blobs::Charge;
 use groundswell_net::pieces::frames::{self, Opening, Refusal};
-use groundswell_net::pieces::{Rate, Terms};
+use groundswell_net::pieces::{Rate, Rates, Terms};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::blob_world::{PIECE, Sample, peer, sample};
@@ -17,7 +17,7 @@ use crate::swarm_world::{Lines, Node};
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn at_rate(bytes: u64) -> Terms {
-    Terms { upload: Rate::bytes_per_second(bytes), ..Terms::default() }
+    Terms { rates: Rates::new(Rate::bytes_per_second(bytes), Rate::UNBOUNDED), ..Terms::default() }
 }
 
 async fn fetch_all(nodes: &[Node]) {
@@ -84,7 +84,8 @@ async fn what_is_taken_keeps_the_rate_of_this_node() {
     let sample = sample(40 * PIECE);
     let lines = Arc::default();
     let _seed = Node::new(&lines, 0, &sample, &[], Terms::default()).holding(0..40);
-    let slow = Node::new(&lines, 1, &sample, &[0], Terms { download: Rate::bytes_per_second(262_144), ..Terms::default() });
+    let terms = Terms { rates: Rates::new(Rate::UNBOUNDED, Rate::bytes_per_second(262_144)), ..Terms::default() };
+    let slow = Node::new(&lines, 1, &sample, &[0], terms);
     let began = Instant::now();
     fetch_all(&[slow]).await;
     let took = began.elapsed();
@@ -221,5 +222,76 @@ async fn one_that_takes_what_it_is_offered_and_reads_nothing_holds_up_nobody() {
     sleep(Duration::from_secs(60)).await;
     let mut rest = Vec::new();
     timeout(HOUR, futures::io::AsyncReadExt::read_to_end(&mut stream, &mut rest)).await.expect("it was closed").ok();
+    drop(seed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_beyond_what_a_neighbour_may_say_are_heard_later_and_hold_up_nobody() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(100_000)).holding(0..40);
+    let said = std::sync::atomic::AtomicUsize::new(0);
+    let flood = async {
+        // Once it has the hash list it takes others in.
+        sleep(Duration::from_secs(5)).await;
+        let mut stream = lines.open(9, 1).await;
+        frames::write_opening(&mut stream, &opening(&sample, false)).await.unwrap();
+        assert_eq!(frames::read_answer(&mut stream, sample.layout(), false).await.unwrap(), Ok(None));
+        // It says it has everything, so that it owes no answer to offers.
+        stream.write_all(&Message::Holding(sample.all()).to_frame()).await.unwrap();
+        let word = Message::Have(vec![0]).to_frame();
+        while stream.write_all(&word).await.is_ok() {
+            said.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        // Two that have everything let each other go.
+        std::future::pending::<()>().await;
+    };
+    let began = Instant::now();
+    tokio::select! {
+        fetched = node.fetch() => fetched.unwrap(),
+        () = flood => unreachable!(),
+    }
+    // 2.6 MB at 100 kB/s.
+    let took = began.elapsed();
+    assert!((Duration::from_secs(25)..Duration::from_secs(30)).contains(&took), "{took:?}");
+    let (said, room) = (said.into_inner(), 256 * 1024 / 9);
+    assert!(said > 1_000 && said <= room + 2_000 * 30, "{said} words, of which {room} fit the pipe");
+    assert_eq!(node.swarms.charged(), [], "whoever talks much is not wrong");
+    drop(seed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_lost_its_standing_while_its_answer_was_on_its_way_takes_no_part() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let mut door = lines.door(9);
+    let node = Node::new(&lines, 1, &sample, &[0, 9], Terms::default());
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(200_000)).holding(0..40);
+    let plays = async {
+        let (_, mut asked) = door.recv().await.expect("the node opens a stream to everybody");
+        frames::read_opening(&mut asked).await.unwrap();
+        sleep(Duration::from_secs(2)).await;
+        let mut stream = lines.open(9, 1).await;
+        frames::write_opening(&mut stream, &opening(&sample, false)).await.unwrap();
+        frames::read_answer(&mut stream, sample.layout(), false).await.unwrap().unwrap();
+        stream.write_all(&Message::Have(vec![1]).to_frame()).await.unwrap();
+        while node.swarms.charged().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        asked.write_all(&frames::accepted(Some(&sample.list))).await.unwrap();
+        asked.write_all(&Message::Holding(sample.all()).to_frame()).await.unwrap();
+        // Nothing is said to it: its stream is closed.
+        let mut rest = Vec::new();
+        futures::io::AsyncReadExt::read_to_end(&mut asked, &mut rest).await.ok();
+        assert!(rest.is_empty(), "it was let in");
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        fetched = node.fetch() => fetched.unwrap(),
+        () = plays => unreachable!(),
+    }
+    assert_eq!(node.swarms.charged(), [(peer(9), Charge::Breach)]);
+    assert!(node.progress.borrow().peers <= 1);
     drop(seed);
 }

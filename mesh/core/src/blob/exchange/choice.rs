@@ -28,13 +28,15 @@ impl Exchange {
         let open = self.neighbours.values().filter(|it| it.is_open(now) || !it.offers.is_empty());
         let Some(soonest) = open.map(|it| it.answer).min() else { return };
         let ahead = self.pace.ahead_bytes(soonest, self.layout.piece_bytes());
+        let time = self.pace.ahead(soonest, self.layout.piece_bytes());
         loop {
             let count = |it: &Neighbour| {
                 let offered = u64::try_from(it.offers.len()).unwrap_or(u64::MAX).saturating_mul(self.layout.piece_bytes());
                 self.pace.counted_bytes(offered, it.answer, soonest)
             };
             let offered: u64 = self.neighbours.values().filter(|it| !it.is_late(now)).map(count).sum();
-            if self.queued_bytes.saturating_add(offered) >= ahead {
+            let waiting: u64 = self.neighbours.values().map(|it| it.waiting_bytes(now, time)).sum();
+            if waiting.saturating_add(offered) >= ahead {
                 return;
             }
             let Some((peer, pieces)) = self.choose(now) else { return };
@@ -47,7 +49,7 @@ impl Exchange {
             if let Some(first) = pieces.first() {
                 self.count_given(peer, *first);
             }
-            let before = self.queued_bytes + offered + self.layout.piece_bytes();
+            let before = waiting + offered + self.layout.piece_bytes();
             let wait = self.pace.uplink.time_for(before.saturating_add(self.wire_bytes(now)));
             let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
             self.messages.push((peer, Message::Offer { wait_ms, pieces }));
@@ -56,11 +58,13 @@ impl Exchange {
 
     /// Whom to offer what now.
     fn choose(&mut self, now: Duration) -> Option<(NodeId, Vec<u32>)> {
-        let busy = |it: &Neighbour| it.queued > 0 || !it.offers.is_empty();
+        let busy = |it: &Neighbour| it.is_busy(now);
         let slots = self.terms.uploads.saturating_sub(self.neighbours.values().filter(|it| busy(it)).count());
+        // Where all that are sent to have enough, the uplink is not to wait for them.
+        let is_free = slots > 0 || !self.neighbours.values().any(|it| busy(it) && it.is_open(now));
         let mut open: Vec<NodeId> = Vec::new();
         for (peer, neighbour) in &self.neighbours {
-            if neighbour.is_open(now) && (slots > 0 || busy(neighbour)) {
+            if neighbour.is_open(now) && (is_free || busy(neighbour)) {
                 open.push(*peer);
             }
         }

@@ -62,6 +62,7 @@ impl Exchange {
         if coming.bytes != offset || length == 0 || ends > whole {
             return Err(Breach::Bytes);
         }
+        neighbour.giving.acknowledged(now, u64::try_from(length).map_err(|_| Breach::Bytes)?);
         coming.bytes = ends;
         let dropped = coming.cancelled;
         if ends == whole {
@@ -109,12 +110,12 @@ impl Exchange {
         }
     }
 
-    /// A piece that was held turned out to be damaged on this node's own disk: it is missing again, and all are told.
+    /// A piece that was held turned out to be damaged on this node's own disk: it is missing again, and all are told with
+    /// the next messages, once however many there are.
     pub fn forget(&mut self, piece: u32) {
         if self.held.remove(piece) {
             self.news.retain(|other| *other != piece);
-            let held = self.held.clone();
-            self.messages.extend(self.neighbours.keys().map(|peer| (*peer, Message::Holding(held.clone()))));
+            self.lost = true;
         }
     }
 
@@ -125,19 +126,41 @@ impl Exchange {
             && (u64::try_from(self.expected.len()).unwrap_or(u64::MAX)) * self.layout.piece_bytes() < BLOB_EXPECTED_BYTES;
         let busy = |piece: &u32| self.neighbours.get(&peer).is_some_and(|it| it.coming.contains_key(piece));
         let wanted = |piece: &&u32| !self.held.contains(**piece) && !busy(piece);
-        let free = pieces.iter().filter(wanted).find(|piece| !self.expected.contains_key(piece)).filter(|_| room);
         let due = now + Duration::from_millis(u64::from(wait_ms));
+        let free = pieces.iter().filter(wanted).find(|piece| !self.expected.contains_key(piece));
+        let room_of = free.filter(|_| !room).and_then(|_| self.furthest(now, peer, due));
+        let free = free.filter(|_| room || room_of.is_some());
         let slow = || pieces.iter().filter(wanted).find(|piece| self.is_slow(now, peer, due, **piece));
-        let Some(piece) = free.or_else(slow).copied().filter(|_| self.terms.takes && !self.is_behind(now, peer)) else {
+        let takes = self.terms.takes && !self.is_behind(now, peer) && self.may_promise(peer);
+        let Some(piece) = free.or_else(slow).copied().filter(|_| takes) else {
             self.messages.push((peer, Message::Pass));
             return;
         };
+        room_of.into_iter().for_each(|given_up| self.cancel_expected(given_up));
         self.cancel_expected(piece);
         self.expected.insert(piece, Expected { from: peer, since: now, touched: now, due, bytes: 0, whole: false });
         if let Some(neighbour) = self.neighbours.get_mut(&peer) {
+            if neighbour.coming.is_empty() {
+                neighbour.giving.restart(now);
+            }
             neighbour.coming.insert(piece, super::neighbour::Coming::default());
         }
         self.messages.push((peer, Message::Take(piece)));
+    }
+
+    /// Whether a neighbour may promise one more piece: nobody keeps more waiting than it sends in a while.
+    fn may_promise(&self, peer: NodeId) -> bool {
+        let owed = self.expected.values().filter(|expected| expected.from == peer && !expected.whole).count();
+        let owed_bytes = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(self.layout.piece_bytes());
+        self.neighbours.get(&peer).is_some_and(|it| it.may_promise(owed_bytes, self.layout.piece_bytes()))
+    }
+
+    /// The promise that is furthest from being kept, of those of others that have not begun to come: it makes room for a
+    /// piece that would come clearly earlier.
+    fn furthest(&self, now: Duration, peer: NodeId, due: Duration) -> Option<u32> {
+        let others = self.expected.iter().filter(|(_, it)| it.from != peer && it.bytes == 0 && !it.whole);
+        let (piece, left) = others.map(|(piece, it)| (*piece, left_until(now, it.due))).max_by_key(|(_, left)| *left)?;
+        (left > due.saturating_sub(now) * 2 + CLEARLY * 4).then_some(piece)
     }
 
     /// Whether a neighbour owes a piece that should have begun to come long ago: it is given no more to do until it comes.
@@ -151,9 +174,7 @@ impl Exchange {
     /// earlier. What is coming already must be very late, for its bytes would be lost.
     fn is_slow(&self, now: Duration, peer: NodeId, due: Duration, piece: u32) -> bool {
         let Some(expected) = self.expected.get(&piece).filter(|it| it.from != peer && !it.whole) else { return false };
-        // What should be here already takes as long again as it is late.
-        let overdue = now.saturating_sub(expected.due);
-        let old = expected.due.saturating_sub(now) + overdue;
+        let old = left_until(now, expected.due);
         let new = due.saturating_sub(now);
         if expected.bytes == 0 { old > new + CLEARLY } else { old > new * 2 + CLEARLY * 4 }
     }
@@ -205,6 +226,11 @@ impl Exchange {
             }
         }
     }
+}
+
+/// How long a piece still takes that is due then: what should be here already takes as long again as it is late.
+fn left_until(now: Duration, due: Duration) -> Duration {
+    due.saturating_sub(now) + now.saturating_sub(due)
 }
 
 /// How long the rest of a piece takes when its first bytes took `passed`.

@@ -25,7 +25,7 @@ use rand_chacha::rand_core::SeedableRng;
 pub use intake::{Expected, PartFate};
 pub use message::{Message, MessageError, Part};
 use neighbour::Neighbour;
-use pace::Pace;
+use pace::{Pace, underway};
 
 use super::layout::Layout;
 use super::piece_set::PieceSet;
@@ -38,6 +38,8 @@ const NEWS_AFTER: Duration = Duration::from_millis(40);
 const PASSED_FOR: Duration = Duration::from_millis(200);
 /// A piece that was sent to a neighbour which does not announce it may be offered to it again after this.
 const MARK_FOR: Duration = Duration::from_secs(3);
+/// Marks end at multiples of this.
+const MARK_STEP: Duration = Duration::from_millis(50);
 /// A neighbour that leaves an offer unanswered, or parts unacknowledged, for this long is given up.
 const SILENT: Duration = Duration::from_secs(15);
 /// How often the clock is looked at for what is late.
@@ -77,11 +79,13 @@ pub struct Exchange {
     usual: Duration,
     /// What others took here, in the order in which it is sent.
     queue: VecDeque<Sending>,
-    /// Bytes of `queue` that were not sent.
-    queued_bytes: u64,
     pace: Pace,
+    /// When the newest part was sent that somebody has acknowledged: what was sent before has left the uplink.
+    left: Duration,
     news: Vec<u32>,
     news_due: Option<Duration>,
+    /// Something that was held is not any more, and the neighbours were not told.
+    lost: bool,
     tick_due: Duration,
     messages: Vec<(NodeId, Message)>,
     silent: Vec<NodeId>,
@@ -122,7 +126,7 @@ pub enum Breach {
     /// It answered an offer that was not made, or took what was not offered.
     #[error("it answered an offer that was not made")]
     Answer,
-    /// It acknowledged more than it was sent.
+    /// It acknowledged nothing, or more than it was sent.
     #[error("it acknowledged bytes that were not sent")]
     Receipt,
     /// It sent bytes that were not asked for, or out of order.
@@ -152,10 +156,11 @@ impl Exchange {
             expected: BTreeMap::new(),
             usual: Duration::from_millis(500),
             queue: VecDeque::new(),
-            queued_bytes: 0,
             pace: Pace::new(now),
+            left: Duration::ZERO,
             news: Vec::new(),
             news_due: None,
+            lost: false,
             tick_due: now + TICK,
             messages: Vec::new(),
             silent: Vec::new(),
@@ -168,11 +173,23 @@ impl Exchange {
     /// # Errors
     /// When [`BLOB_NEIGHBOURS`] others take part.
     pub fn join(&mut self, now: Duration, peer: NodeId) -> Result<(), TooManyPeers> {
+        self.take_in(now, peer, true)
+    }
+
+    /// The same of one that only gives: nothing is ever offered to it.
+    ///
+    /// # Errors
+    /// When [`BLOB_NEIGHBOURS`] others take part.
+    pub fn join_giver(&mut self, now: Duration, peer: NodeId) -> Result<(), TooManyPeers> {
+        self.take_in(now, peer, false)
+    }
+
+    fn take_in(&mut self, now: Duration, peer: NodeId, takes: bool) -> Result<(), TooManyPeers> {
         self.leave(peer);
         if self.neighbours.len() >= BLOB_NEIGHBOURS {
             return Err(TooManyPeers);
         }
-        self.neighbours.insert(peer, Neighbour::new(self.layout, now));
+        self.neighbours.insert(peer, Neighbour::new(self.layout, now, takes));
         self.messages.push((peer, Message::Holding(self.held.clone())));
         Ok(())
     }
@@ -186,7 +203,6 @@ impl Exchange {
         self.sole.retain(|_, owner| *owner != peer);
         self.expected.retain(|_, expected| expected.from != peer);
         self.queue.retain(|sending| sending.peer != peer);
-        self.queued_bytes = self.queue.iter().map(Sending::left).sum();
         self.messages.retain(|(to, _)| *to != peer);
     }
 
@@ -216,18 +232,20 @@ impl Exchange {
                 neighbour.answered(now.saturating_sub(open.at));
                 self.pace.answered(false);
                 self.uncount_first(peer, &open.pieces);
+                let until = self.passed_until(now);
                 let Some(neighbour) = self.neighbours.get_mut(&peer) else { return Ok(()) };
-                let until = now + PASSED_FOR.max(self.usual);
                 neighbour.marks.extend(open.pieces.into_iter().map(|piece| (until, piece)));
             }
             Message::Cancel(piece) => self.cancelled(now, peer, *piece),
             Message::Withdraw(piece) => self.withdrawn(peer, *piece),
+            Message::Got(0) => return Err(Breach::Receipt),
             Message::Got(bytes) => {
                 let newest = neighbour.acknowledge(u64::from(*bytes)).ok_or(Breach::Receipt)?;
                 neighbour.meter.acknowledged(now, u64::from(*bytes));
                 self.pace.uplink.acknowledged(now, u64::from(*bytes));
                 if let Some(at) = newest {
-                    neighbour.delay = neighbour.delay.min(now.saturating_sub(at));
+                    neighbour.delayed(now.saturating_sub(at));
+                    self.left = self.left.max(at);
                 }
             }
             Message::Part(_) => return Err(Breach::Bytes),
@@ -237,6 +255,10 @@ impl Exchange {
 
     /// What is to be said, in order. Offers are made here, so call it after every input.
     pub fn take_messages(&mut self, now: Duration) -> Vec<(NodeId, Message)> {
+        if core::mem::take(&mut self.lost) {
+            let held = self.held.clone();
+            self.messages.extend(self.neighbours.keys().map(|peer| (*peer, Message::Holding(held.clone()))));
+        }
         self.offer(now);
         if self.news.len() >= BLOB_NEWS || self.news_due.is_some_and(|due| due <= now) {
             self.tell_news();
@@ -253,12 +275,10 @@ impl Exchange {
 
     /// The next bytes to send, counted as sent from now on; `None` when nothing is due or the windows are full.
     pub fn next_part(&mut self, now: Duration) -> Option<Outgoing> {
-        let is_free = |neighbour: &Neighbour| neighbour.has_window() && !neighbour.is_stuck(now);
-        if self.queue.is_empty() {
+        let Some(at) = self.next_sending(|neighbour| neighbour.has_window() && !neighbour.is_stuck(now)) else {
             self.note_dry(now);
             return None;
-        }
-        let at = self.next_sending(is_free)?;
+        };
         let wire = self.wire_bytes(now);
         let sending = self.queue.get_mut(at)?;
         let neighbour = self.neighbours.get_mut(&sending.peer)?;
@@ -276,12 +296,12 @@ impl Exchange {
         let (peer, piece, offset) = (sending.peer, sending.piece, sending.offset);
         sending.offset += length;
         let bytes = u64::try_from(length).expect("a part has 64 KiB at most");
-        self.queued_bytes -= bytes;
+        neighbour.queued_bytes -= bytes;
         neighbour.on_wire += bytes;
         neighbour.sent.push_back((now, bytes));
         if last {
             neighbour.queued -= 1;
-            neighbour.marks.insert((now + MARK_FOR + self.usual, piece));
+            neighbour.marks.insert((in_step(now + MARK_FOR + self.usual), piece));
             self.queue.remove(at);
         }
         Some(Outgoing { peer, piece, offset, length, last })
@@ -357,9 +377,12 @@ impl Exchange {
         self.neighbours.iter().map(|(peer, neighbour)| (*peer, neighbour.has.as_ref().map_or(0, PieceSet::held)))
     }
 
-    /// Nothing is to be sent: if the uplink could carry more and answers are waited for, more is offered from now on.
+    /// Nothing can be sent: if the uplink could carry more and answers are waited for, or whoever has something to come takes
+    /// no more now, more is offered from now on.
     fn note_dry(&mut self, now: Duration) {
-        let mut open = self.neighbours.values().filter(|it| !it.offers.is_empty() && !it.is_late(now));
+        let held_up = !self.queue.is_empty();
+        let waits = |it: &&Neighbour| (!it.offers.is_empty() && !it.is_late(now)) || (held_up && it.is_open(now));
+        let mut open = self.neighbours.values().filter(waits);
         let Some(answer) = open.next().map(|it| it.answer) else { return };
         if self.wire_bytes(now) * 4 < self.pace.uplink.wire_bytes(Duration::ZERO) {
             self.pace.ran_dry(now, answer);
@@ -379,9 +402,11 @@ impl Exchange {
         best.map(|(_, at)| at)
     }
 
-    /// Bytes on the wire to those that acknowledge them.
+    /// Bytes that may still be in front of the uplink or underway: not those that a neighbour is slow to acknowledge.
     fn wire_bytes(&self, now: Duration) -> u64 {
-        self.neighbours.values().filter(|other| !other.is_stuck(now)).map(|other| other.on_wire).sum()
+        let nearest = self.neighbours.values().filter_map(Neighbour::measured_delay).min().unwrap_or_default();
+        let since = self.left.max(now.saturating_sub(underway(nearest)));
+        self.neighbours.values().map(|other| other.sent_since(since)).sum()
     }
 
     /// Lets marks end that are no certain knowledge.
@@ -459,7 +484,7 @@ impl Exchange {
         if at > 0 {
             self.uncount_first(peer, &open.pieces);
         }
-        let until = now + PASSED_FOR.max(self.usual);
+        let until = self.passed_until(now);
         let Some(neighbour) = self.neighbours.get_mut(&peer) else { return Ok(()) };
         for (place, other) in open.pieces.into_iter().enumerate() {
             if place < at {
@@ -469,8 +494,8 @@ impl Exchange {
             }
         }
         neighbour.queued += 1;
+        neighbour.queued_bytes += u64::try_from(length).expect("a piece has 1 MiB at most");
         self.queue.push_back(Sending { peer, piece, offset: 0, length });
-        self.queued_bytes += u64::try_from(length).expect("a piece has 1 MiB at most");
         self.count_given(peer, piece);
         Ok(())
     }
@@ -504,12 +529,18 @@ impl Exchange {
     fn cancelled(&mut self, now: Duration, peer: NodeId, piece: u32) {
         let Some(at) = self.queue.iter().position(|sending| sending.peer == peer && sending.piece == piece) else { return };
         let Some(sending) = self.queue.remove(at) else { return };
-        self.queued_bytes -= sending.left();
+        let until = self.passed_until(now);
         if let Some(neighbour) = self.neighbours.get_mut(&peer) {
             neighbour.queued -= 1;
-            neighbour.marks.insert((now + PASSED_FOR.max(self.usual), piece));
+            neighbour.queued_bytes -= sending.left();
+            neighbour.marks.insert((until, piece));
             self.messages.push((peer, Message::Withdraw(piece)));
         }
+    }
+
+    /// Until when a piece that a neighbour passed over now is not offered to it.
+    fn passed_until(&self, now: Duration) -> Duration {
+        in_step(now + PASSED_FOR.max(self.usual))
     }
 
     fn tell_news(&mut self) {
@@ -542,6 +573,12 @@ impl Sending {
     fn left(&self) -> u64 {
         u64::try_from(self.length - self.offset).expect("a piece has 1 MiB at most")
     }
+}
+
+/// Marks end in steps, many at once: each end may be a reason to wake up.
+fn in_step(until: Duration) -> Duration {
+    let step = MARK_STEP.as_nanos();
+    Duration::from_nanos(u64::try_from(until.as_nanos().div_ceil(step) * step).unwrap_or(u64::MAX))
 }
 
 fn index(piece: u32) -> Option<usize> {

@@ -12,6 +12,15 @@ use crate::limits::BLOB_OPEN_OFFERS;
 /// An offer or a part that waits longer than this, and four times longer than is usual, holds up nobody else.
 const LATE: Duration = Duration::from_secs(1);
 
+/// No delay counts as longer: four times as long is less than what makes a silent neighbour.
+const DELAY_MOST: Duration = Duration::from_millis(3_500);
+
+/// A neighbour whose queue takes longer than this at its own rate gets no more to it, and takes no place of another.
+const CLOGGED: Duration = Duration::from_secs(2);
+
+/// No neighbour promises more than it sends in this time, as it did lately.
+const PROMISES: Duration = Duration::from_secs(1);
+
 /// An offer that was not answered yet.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
@@ -31,6 +40,8 @@ pub(super) struct Coming {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbour {
+    /// Whether it takes pieces at all.
+    pub(super) takes: bool,
     /// What it said it has. `None` until it said so the first time.
     pub(super) has: Option<PieceSet>,
     /// What it said it has, and what it took here.
@@ -43,6 +54,8 @@ pub(super) struct Neighbour {
     pub(super) offers: VecDeque<Open>,
     /// Pieces that it took and that were not yet sent to the last byte.
     pub(super) queued: usize,
+    /// Bytes of them that were not sent.
+    pub(super) queued_bytes: u64,
     /// Pieces that it has from here and that no other neighbour has.
     pub(super) sole: usize,
     /// Parts that were sent and not acknowledged: when, and how many bytes.
@@ -52,30 +65,35 @@ pub(super) struct Neighbour {
     pub(super) meter: Meter,
     /// How long its answers to offers usually take.
     pub(super) answer: Duration,
-    /// Least time from sending a part to its receipt.
-    pub(super) delay: Duration,
+    /// Least time from sending a part to its receipt, once there was one.
+    delay: Option<Duration>,
     /// What was taken from it.
     pub(super) coming: BTreeMap<u32, Coming>,
+    /// How fast that comes.
+    pub(super) giving: Meter,
     /// Pieces that it promised and did not send in time.
     pub(super) broken: u32,
 }
 
 impl Neighbour {
-    pub(super) fn new(layout: Layout, now: Duration) -> Self {
+    pub(super) fn new(layout: Layout, now: Duration, takes: bool) -> Self {
         Self {
+            takes,
             has: None,
             counted: PieceSet::empty(layout),
             marked: PieceSet::empty(layout),
             marks: BTreeSet::new(),
             offers: VecDeque::new(),
             queued: 0,
+            queued_bytes: 0,
             sole: 0,
             sent: VecDeque::new(),
             on_wire: 0,
             meter: Meter::new(now),
             answer: FIRST_ANSWER,
-            delay: Duration::from_secs(1),
+            delay: None,
             coming: BTreeMap::new(),
+            giving: Meter::new(now),
             broken: 0,
         }
     }
@@ -88,7 +106,34 @@ impl Neighbour {
     /// Whether it may be offered something now.
     pub(super) fn is_open(&self, now: Duration) -> bool {
         let complete = self.has.as_ref().is_none_or(PieceSet::is_full);
-        !complete && self.offers.len() < BLOB_OPEN_OFFERS && !self.is_late(now) && !self.is_stuck(now)
+        let ready = !self.is_late(now) && !self.is_stuck(now) && !self.is_clogged();
+        self.takes && !complete && self.offers.len() < BLOB_OPEN_OFFERS && ready
+    }
+
+    /// Whether it takes an upload slot: something is offered to it or waits for it, and goes on.
+    pub(super) fn is_busy(&self, now: Duration) -> bool {
+        let waits = self.queued > 0 || !self.offers.is_empty();
+        waits && !self.is_late(now) && !self.is_stuck(now) && !self.is_clogged()
+    }
+
+    /// Whether more waits for it than it takes in a while at its own rate.
+    pub(super) fn is_clogged(&self) -> bool {
+        self.queued_bytes > self.meter.lately_in(CLOGGED)
+    }
+
+    /// How much of what waits for it keeps the uplink busy for as long as `ahead`: while its window is full no more than it
+    /// takes in that time.
+    pub(super) fn waiting_bytes(&self, now: Duration, ahead: Duration) -> u64 {
+        match (self.is_stuck(now), self.has_window()) {
+            (true, _) => 0,
+            (false, true) => self.queued_bytes,
+            (false, false) => self.queued_bytes.min(self.meter.lately_in(ahead)),
+        }
+    }
+
+    /// Whether it may promise one more piece, while so many bytes that it promised are still to come.
+    pub(super) fn may_promise(&self, owed_bytes: u64, piece_bytes: u64) -> bool {
+        owed_bytes < self.giving.lately_in(PROMISES).max(2 * piece_bytes)
     }
 
     /// Whether its oldest offer waits too long; it then holds up nobody else.
@@ -103,7 +148,7 @@ impl Neighbour {
 
     /// Whether it has not acknowledged for too long.
     pub(super) fn is_stuck(&self, now: Duration) -> bool {
-        self.is_choked(now, LATE.max(self.least_delay() * 4))
+        self.is_choked(now, LATE.max(self.least_delay().saturating_mul(4)))
     }
 
     /// Whether bytes have not been acknowledged for longer than this.
@@ -113,7 +158,23 @@ impl Neighbour {
 
     /// Least delay measured; none is assumed before.
     pub(super) fn least_delay(&self) -> Duration {
-        if self.delay == Duration::from_secs(1) { Duration::ZERO } else { self.delay }
+        self.delay.unwrap_or_default()
+    }
+
+    /// The same, where one was measured.
+    pub(super) fn measured_delay(&self) -> Option<Duration> {
+        self.delay
+    }
+
+    /// A part was acknowledged after so long.
+    pub(super) fn delayed(&mut self, took: Duration) {
+        let took = took.min(DELAY_MOST);
+        self.delay = Some(self.delay.map_or(took, |least| least.min(took)));
+    }
+
+    /// Bytes that were sent to it since then and not acknowledged.
+    pub(super) fn sent_since(&self, since: Duration) -> u64 {
+        self.sent.iter().rev().take_while(|(at, _)| *at >= since).map(|(_, bytes)| bytes).sum()
     }
 
     /// Whether one more part may be sent to it.

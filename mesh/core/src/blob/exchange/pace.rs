@@ -12,13 +12,16 @@ use crate::limits::BLOB_PART_BYTES;
 
 /// How many intervals the highest rate is taken over.
 const INTERVALS: usize = 24;
+/// How many of them tell what a link does lately.
+const LATELY: usize = 2;
 /// An interval lasts this long at least.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// And so long that this many parts arrive in it, or chance decides.
 const INTERVAL_PARTS: u64 = 4;
 /// But no longer than this.
 const INTERVAL_MOST: Duration = Duration::from_secs(2);
-/// The queue that is allowed to stand in front of a link: enough to bridge the pauses of a busy machine.
+/// The queue that is allowed to stand in front of a link: enough to bridge the pauses of a busy machine, and on a long link
+/// a quarter of its delay, or it would take minutes to find out what the link carries.
 const STANDING: Duration = Duration::from_millis(40);
 /// A part takes about so long to leave, or less.
 const PART: Duration = Duration::from_millis(16);
@@ -81,9 +84,18 @@ impl Meter {
         if self.measured { self.rates.iter().copied().max().unwrap_or(0).max(1) } else { FIRST_RATE }
     }
 
+    /// The higher one of the last two intervals, in bytes per second: a link that was fast once is not for ever.
+    pub(super) fn lately(&self) -> u64 {
+        if !self.measured {
+            return FIRST_RATE;
+        }
+        let last = (1..=LATELY).filter_map(|back| self.rates.get((self.at + INTERVALS - back) % INTERVALS));
+        last.copied().max().unwrap_or(0).max(1)
+    }
+
     /// How many bytes may be on the wire at this least delay.
     pub(super) fn wire_bytes(&self, delay: Duration) -> u64 {
-        self.in_time(delay.saturating_add(STANDING)).clamp(2 * LEAST_PART_BYTES, MOST_BYTES)
+        self.in_time(delay.saturating_add(standing(delay))).clamp(2 * LEAST_PART_BYTES, MOST_BYTES)
     }
 
     /// How many bytes of a piece are sent at once.
@@ -100,6 +112,11 @@ impl Meter {
 
     fn in_time(&self, time: Duration) -> u64 {
         self.rate().saturating_mul(micros(time)) / 1_000_000
+    }
+
+    /// How many bytes it carries in this time as it does lately.
+    pub(super) fn lately_in(&self, time: Duration) -> u64 {
+        self.lately().saturating_mul(micros(time)) / 1_000_000
     }
 }
 
@@ -142,8 +159,17 @@ impl Pace {
 
     /// How many bytes are offered or taken ahead of what is sent, where offers are answered after `answer`.
     pub(super) fn ahead_bytes(&self, answer: Duration, piece_bytes: u64) -> u64 {
-        let usual = self.uplink.in_time(answer + answer / 4).max(piece_bytes);
+        let usual = self.usual_bytes(answer, piece_bytes);
         (usual.saturating_mul(self.boost_milli) / 1000).min(MOST_BYTES.max(2 * piece_bytes))
+    }
+
+    /// How long the uplink is kept busy by that, where it has not run dry.
+    pub(super) fn ahead(&self, answer: Duration, piece_bytes: u64) -> Duration {
+        self.uplink.time_for(self.usual_bytes(answer, piece_bytes))
+    }
+
+    fn usual_bytes(&self, answer: Duration, piece_bytes: u64) -> u64 {
+        self.uplink.in_time(answer + answer / 4).max(piece_bytes)
     }
 
     /// For how many bytes ahead so many offered bytes count: as many as are taken as offers go, and fewer when their
@@ -152,6 +178,16 @@ impl Pace {
         let taken = offered.saturating_mul(self.taken_milli.max(LEAST_TAKEN_MILLI)) / 1000;
         taken.saturating_mul(micros(soonest).max(1)) / micros(answer).max(micros(soonest)).max(1)
     }
+}
+
+/// How long a part may be in front of the uplink or underway when the nearest neighbour has this least delay: what was sent
+/// longer ago has left, whether the other side says so or not.
+pub(super) fn underway(delay: Duration) -> Duration {
+    delay.saturating_add(standing(delay)).saturating_mul(4)
+}
+
+fn standing(delay: Duration) -> Duration {
+    STANDING.max(delay / 4)
 }
 
 fn micros(time: Duration) -> u64 {

@@ -170,7 +170,7 @@ impl Swarm {
                 return Ended(None);
             }
             let event = tokio::select! {
-                Some(heard) = self.inbox.recv() => { self.on_heard(heard); Ok(()) }
+                Some(heard) = self.inbox.recv() => { self.on_all_heard(heard); Ok(()) }
                 Some(worked) = self.work.join_next() => settled(worked).map_or(Ok(()), |worked| self.on_work(worked)),
                 Some(opened) = self.openings.join_next() => match settled(opened) {
                     Some(opened) => self.on_opened(opened).await,
@@ -201,6 +201,15 @@ impl Swarm {
             return self.over;
         }
         self.over || self.alone.get_or_insert_with(Instant::now).elapsed() >= SERVED_IDLE
+    }
+
+    /// Takes what is there at once: what follows from it is decided once.
+    fn on_all_heard(&mut self, first: Heard) {
+        self.on_heard(first);
+        for _ in 1..INBOX {
+            let Ok(heard) = self.inbox.try_recv() else { return };
+            self.on_heard(heard);
+        }
     }
 
     fn on_heard(&mut self, heard: Heard) {
@@ -388,7 +397,7 @@ impl Swarm {
     /// Sends what the windows and the rate have room for. Returns until when the rate has none.
     fn send_parts(&mut self, choked: &mut Vec<NodeId>) -> Option<Instant> {
         loop {
-            if let Some(until) = self.shared.up.closed_until() {
+            if let Some(until) = self.shared.terms.rates.up.closed_until() {
                 return Some(until);
             }
             let now = self.now();
@@ -404,7 +413,7 @@ impl Swarm {
                 None => Arc::default(),
             };
             let out = self.exchange.next_part(now)?;
-            self.shared.up.spend(out.length);
+            self.shared.terms.rates.up.spend(out.length);
             self.shared.tally.sent(out.length);
             let bytes = Out::Bytes { piece: out.piece, offset: out.offset, length: out.length, of };
             if self.strands.get(&out.peer).is_some_and(|strand| !strand.send(bytes)) {

@@ -110,6 +110,10 @@ impl Swarm {
                 }
             }
         }
+        // It may have lost its standing while its answer was on its way.
+        if self.shared.standings.charged_until(&peer).is_some() || self.is_faulty(&peer) {
+            return Ok(());
+        }
         // Two nodes that open to each other keep the stream of the smaller id.
         let local = self.shared.local;
         if self.strands.get(&peer).is_some_and(|strand| strand.opened_by <= local) {
@@ -147,7 +151,11 @@ impl Swarm {
 
     fn join(&mut self, peer: NodeId, opened_by: NodeId, via: Via, first: Option<Vec<u8>>) {
         self.strands.remove(&peer);
-        if self.exchange.join(self.now(), peer).is_err() {
+        let joined = match via {
+            Via::Stream(_) => self.exchange.join(self.now(), peer),
+            Via::Bridge(_) => self.exchange.join_giver(self.now(), peer),
+        };
+        if joined.is_err() {
             return self.pause(peer, RETRY_FIRST, RETRY_MOST);
         }
         self.pauses.remove(&peer);
@@ -155,9 +163,10 @@ impl Swarm {
         let number = self.numbers;
         let voice = Voice { peer, number, inbox: self.voices.clone() };
         let (outbox, said) = mpsc::channel(OUTBOX);
+        let down = Arc::clone(&self.shared.terms.rates.down);
         let task = match via {
-            Via::Stream(stream) => self.tasks.spawn(strand::run(stream, self.layout, voice, said, Arc::clone(&self.shared.down))),
-            Via::Bridge(bridge) => self.tasks.spawn(bridge.run(voice, said)),
+            Via::Stream(stream) => self.tasks.spawn(strand::run(stream, self.layout, voice, said, down)),
+            Via::Bridge(bridge) => self.tasks.spawn(bridge.run(voice, said, down)),
         };
         let strand = Strand::new(number, opened_by, outbox, task);
         if let Some(first) = first {
