@@ -82,6 +82,11 @@ impl Fetches {
         !self.artifacts.is_empty() || !self.rosters.is_empty()
     }
 
+    /// Whether an artifact is exchanged.
+    pub(super) fn exchanges(&self) -> bool {
+        !self.artifacts.is_empty()
+    }
+
     /// Begins to fetch an artifact for a product, or joins the download that is under way.
     pub(super) fn fetch(&mut self, product: Product, artifact: &Artifact, peers: &BTreeSet<NodeId>) {
         let name = BlobName::from(artifact);

@@ -4,6 +4,7 @@
 //! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `sweep` says which blobs
 //! are old, `fault` is what holds while the store cannot be written. Decisions are the core's.
 
+mod company;
 mod fault;
 mod fetches;
 mod outlets;
@@ -26,6 +27,7 @@ use groundswell_net::{Admission, Forward, Network, NetworkEvent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use self::company::Company;
 use self::fault::Fault;
 use self::fetches::{Fetches, News};
 use self::outlets::Outlets;
@@ -130,6 +132,8 @@ pub(crate) struct Driver {
     clock: Clock,
     alarm: Alarm,
     look_at_sources: Instant,
+    /// Members that it is connected to for its downloads.
+    company: Company,
     addresses: Vec<String>,
     last_dial_failure: Option<String>,
     last_visit_failure: Option<String>,
@@ -165,6 +169,7 @@ impl Driver {
             fault: None,
             alarm: Alarm::new(parts.clock.clone()).map_err(DriverError::Timer)?,
             look_at_sources: Instant::now(),
+            company: Company::default(),
             addresses: Vec::new(),
             last_dial_failure: None,
             last_visit_failure: None,
@@ -223,7 +228,9 @@ impl Driver {
             Some(pushed) = self.sources.pushed.recv(), if well => Happening::Pushed(pushed),
             Ok(()) = self.blobs.changed(), if well => Happening::Blobs,
             () = self.alarm.rings(), if well => Happening::Wake,
-            () = sleep_until(self.look_at_sources), if well && self.hands.fetches.any() => Happening::Sources,
+            () = sleep_until(self.look_at_sources), if well && (self.hands.fetches.any() || self.company.any()) => {
+                Happening::Sources
+            }
             () = sleep_until(self.sweep_at), if well => Happening::Sweep,
             () = sleep_until(retry_at), if !well => Happening::RetryStore,
         }
@@ -399,6 +406,12 @@ impl Driver {
     /// Tells the downloads whom they may ask, and connects to members that have what no connected peer has.
     fn look_at_sources(&mut self) {
         self.look_at_sources = Instant::now() + SOURCES_EVERY;
+        if !self.hands.fetches.exchanges() {
+            for peer in self.company.part(Instant::now()) {
+                // A link that the node needs otherwise is made again.
+                let _ = self.hands.network.hangup(peer, "the download is over");
+            }
+        }
         if !self.hands.fetches.any() {
             return;
         }
@@ -407,6 +420,13 @@ impl Driver {
         for (peer, addresses) in self.hands.fetches.refresh(&suppliers, &members) {
             // Tried again with the next look.
             let _ = self.hands.network.dial(Some(peer), addresses);
+        }
+        // A metered node passes nothing on, and does not need more links than it has.
+        if self.hands.fetches.exchanges() && !self.lean {
+            let me = self.hands.network.local_id();
+            for (peer, addresses) in self.company.invite(Instant::now(), me, &self.hands.connected, &members) {
+                let _ = self.hands.network.dial(Some(peer), addresses);
+            }
         }
     }
 
