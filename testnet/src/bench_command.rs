@@ -7,55 +7,87 @@ use groundswell_testnet::bytes::setting::milli;
 use groundswell_testnet::bytes::{self, Setting, Trial};
 use groundswell_testnet::fleet::error::FleetError;
 use groundswell_testnet::lab::swarm::SwarmBench;
+use groundswell_testnet::lab::usage::Usage;
+use groundswell_testnet::loopback::{self, LoopbackBench};
 
 /// Benches.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum BenchCommand {
     /// In virtual time, on the core's own exchange. Without --nodes: every trial with 8 and with 16 nodes.
-    Virtual {
-        /// So many nodes beside the seed, with equal uplinks.
-        #[arg(long)]
-        nodes: Option<usize>,
-        /// Uplink of each node, in bits per second: 40mbit.
-        #[arg(long, default_value = "40mbit", value_parser = rate)]
-        rate: u64,
-        /// Uplink of the seed, where it is another.
-        #[arg(long, value_parser = rate)]
-        seed_rate: Option<u64>,
-        /// Size of the blob: 100MiB, or 100MB.
-        #[arg(long, default_value = "100MiB", value_parser = size)]
-        size: u64,
-        /// How many neighbours each node chooses.
-        #[arg(long, default_value_t = 16)]
-        links: usize,
-        /// One way, in milliseconds.
-        #[arg(long, default_value_t = 10)]
-        delay_ms: u64,
-        /// Of everything that is left to chance.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
+    Virtual(VirtualArgs),
     /// Real agents, one to a host of a lab on this machine: network namespaces whose uplinks are shaped. Needs root, ip and tc.
-    Swarm {
-        /// So many agents beside the seed.
-        #[arg(long, default_value_t = 8)]
-        nodes: usize,
-        /// Uplink of each, in bits per second: 40mbit.
-        #[arg(long, default_value = "40mbit", value_parser = rate)]
-        rate: u64,
-        /// Uplink of the seed, where it is another.
-        #[arg(long, value_parser = rate)]
-        seed_rate: Option<u64>,
-        /// Size of the artifact: 100MiB, or 100MB.
-        #[arg(long, default_value = "100MiB", value_parser = size)]
-        size: u64,
-        /// What runs in the same lab right after.
-        #[arg(long)]
-        beside: Option<Beside>,
-        /// The figures as one JSON object on the last line.
-        #[arg(long)]
-        json: bool,
-    },
+    Swarm(LabArgs),
+    /// One agent fetches from another on this machine, beside a web server with curl and sha256sum, and beside sendme.
+    Loopback(LoopbackArgs),
+}
+
+/// A swarm: who takes part in it, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SwarmArgs {
+    /// So many nodes beside the seed.
+    #[arg(long)]
+    nodes: Option<usize>,
+    /// Uplink of each node, in bits per second: 40mbit.
+    #[arg(long, default_value = "40mbit", value_parser = rate)]
+    rate: u64,
+    /// Uplink of the seed, where it is another.
+    #[arg(long, value_parser = rate)]
+    seed_rate: Option<u64>,
+    /// Size of the blob: 100MiB, or 100MB.
+    #[arg(long, default_value = "100MiB", value_parser = size)]
+    size: u64,
+    /// Uplinks of a twentieth of the rate up to all of it, instead of equal ones.
+    #[arg(long)]
+    mixed: bool,
+    /// So many of the nodes send a wrong piece in ten.
+    #[arg(long, default_value_t = 0)]
+    liars: usize,
+    /// So many of the nodes take pieces, promise pieces, and send none.
+    #[arg(long, default_value_t = 0)]
+    stalled: usize,
+    /// The seed leaves when it has sent so many copies: 1.1.
+    #[arg(long, value_parser = parts_per_million)]
+    seed_leaves_after: Option<u64>,
+}
+
+/// What is played in virtual time.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct VirtualArgs {
+    #[command(flatten)]
+    swarm: SwarmArgs,
+    /// How many neighbours each node chooses.
+    #[arg(long, default_value_t = 16)]
+    links: usize,
+    /// One way, in milliseconds.
+    #[arg(long, default_value_t = 10)]
+    delay_ms: u64,
+    /// Of everything that is left to chance.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What is run in the lab.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LabArgs {
+    #[command(flatten)]
+    swarm: SwarmArgs,
+    /// What runs in the same lab right after.
+    #[arg(long)]
+    beside: Option<Beside>,
+    /// The figures as one JSON object on the last line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is run on loopback.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LoopbackArgs {
+    /// Size of the artifact: 1GiB, or 100MB.
+    #[arg(long, default_value = "1GiB", value_parser = size)]
+    size: u64,
+    /// The figures as one JSON object on the last line.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What else brings a file to many.
@@ -65,55 +97,99 @@ pub(crate) enum Beside {
     Libtorrent,
 }
 
-/// Runs real agents in a lab.
-pub(crate) async fn swarm(bench: SwarmBench, json: bool) -> ExitCode {
+impl SwarmArgs {
+    /// What is tried, and what must come of it.
+    fn trial(&self, nodes: usize) -> Trial {
+        let equal = Setting::equal(nodes, self.rate, self.size);
+        let setting = Setting {
+            seed_rate: self.seed_rate.unwrap_or(self.rate),
+            peer_rates: if self.mixed { Setting::mixed_rates(nodes, self.rate) } else { equal.peer_rates.clone() },
+            liars: self.liars.min(nodes),
+            stalled: self.stalled.min(nodes.saturating_sub(self.liars)),
+            seed_leaves_after_ppm: self.seed_leaves_after,
+            ..equal
+        };
+        Trial::of(setting)
+    }
+}
+
+/// Runs what needs a runtime.
+pub(crate) async fn run_real(command: BenchCommand) -> ExitCode {
     let program =
         std::env::current_exe().map_err(|source| FleetError::Io { what: "cannot find this program".to_owned(), source });
-    let ran = match program {
-        Ok(program) => bench.run(&program).await,
-        Err(error) => Err(error),
-    };
-    let outcome = match ran {
-        Ok(outcome) => outcome,
+    let program = match program {
+        Ok(program) => program,
         Err(error) => return crate::ended(Err(crate::chain(&error))),
     };
-    println!(
-        "{} agents, {} bytes, uplinks of {} bit/s, the seed's of {}",
-        bench.nodes, bench.size_bytes, bench.rate, bench.seed_rate
-    );
+    match command {
+        BenchCommand::Swarm(args) => {
+            let nodes = args.swarm.nodes.unwrap_or(8);
+            let bench = SwarmBench { trial: args.swarm.trial(nodes), beside_libtorrent: args.beside.is_some() };
+            match bench.run(&program).await {
+                Ok(outcome) => told_of_swarm(&bench, &outcome, args.json),
+                Err(error) => crate::ended(Err(crate::chain(&error))),
+            }
+        }
+        BenchCommand::Loopback(args) => {
+            let bench = LoopbackBench { size_bytes: args.size };
+            match bench.run(&program).await {
+                Ok(outcome) => told_of_loopback(&bench, &outcome, args.json),
+                Err(error) => crate::ended(Err(crate::chain(&error))),
+            }
+        }
+        BenchCommand::Virtual(args) => run_virtual(&args),
+    }
+}
+
+fn told_of_swarm(bench: &SwarmBench, outcome: &groundswell_testnet::lab::swarm::SwarmOutcome, json: bool) -> ExitCode {
+    println!("{}: real agents, {} bytes", bench.trial.name, bench.trial.setting.size_bytes);
     println!(
         "  last {:.2} s, median {:.2} s, limit {:.2} s, ratio {:.3}; {:.3} copies from the seed, {:.3} of what is needed sent",
         outcome.last_s, outcome.median_s, outcome.limit_s, outcome.ratio_to_limit, outcome.seed_copies, outcome.total_over_nf
     );
     let mib = outcome.peak_rss_bytes / (1 << 20);
     println!("  {:.2} processor seconds per GB, at most {mib} MiB resident", outcome.cpu_s_per_gb);
+    println!(
+        "  the seed answered for its status within {:.0} ms, and knew from records who has everything within {:.1} s",
+        outcome.status_worst_s * 1_000.0,
+        outcome.record_worst_s
+    );
     if let (Some(last), Some(ratio)) = (outcome.libtorrent_last_s, outcome.ratio_to_libtorrent) {
         println!("  libtorrent in the same lab: last {last:.2} s; ratio {ratio:.3}");
     }
-    let complaints = bench.complaints(&outcome);
-    complaints.iter().for_each(|complaint| println!("  NOT as it must be: {complaint}"));
-    if json {
-        println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
+    judged(&bench.complaints(outcome), json.then(|| serde_json::to_string(outcome).unwrap_or_default()))
+}
+
+fn told_of_loopback(bench: &LoopbackBench, outcome: &loopback::LoopbackOutcome, json: bool) -> ExitCode {
+    println!("{} bytes from one process to another on this machine, verified, durable and renamed", bench.size_bytes);
+    for (what, ran) in outcome.ran() {
+        match ran {
+            Ok(ran) => println!("  {what}: {:.2} s, {:.0} MB/s, {:.2} processor seconds", ran.took_s, ran.mb_per_s, ran.cpu_s),
+            Err(why) => println!("  {what}: not run: {why}"),
+        }
     }
+    println!("  the fetching agent grew by {:.1} MiB", outcome.growth_mib);
+    judged(&outcome.complaints(), json.then(|| serde_json::to_string(outcome).unwrap_or_default()))
+}
+
+fn judged(complaints: &[String], json: Option<String>) -> ExitCode {
+    complaints.iter().for_each(|complaint| println!("  NOT as it must be: {complaint}"));
+    json.into_iter().for_each(|json| println!("{json}"));
     if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Plays.
 #[must_use]
-pub(crate) fn run(command: &BenchCommand) -> ExitCode {
-    let BenchCommand::Virtual { nodes, rate, seed_rate, size, links, delay_ms, seed } = command else {
-        unreachable!("real agents run elsewhere")
-    };
-    let mut trials = match nodes {
-        None => [8, 16].into_iter().flat_map(|nodes| Trial::all(nodes, *rate, *size)).collect(),
-        Some(nodes) if *nodes <= 16 && seed_rate.is_none() => Trial::all(*nodes, *rate, *size).into_iter().take(1).collect(),
-        Some(nodes) => vec![Trial::large(*nodes, *rate, *size)],
+pub(crate) fn run_virtual(args: &VirtualArgs) -> ExitCode {
+    let VirtualArgs { swarm, links, delay_ms, seed } = args;
+    let trials = match swarm.nodes {
+        None => [8, 16].into_iter().flat_map(|nodes| Trial::all(nodes, swarm.rate, swarm.size)).collect(),
+        Some(nodes) => vec![swarm.trial(nodes)],
     };
     let mut wrong = 0;
-    for trial in &mut trials {
+    for trial in trials {
         let setting = Setting { links: *links, delay: Duration::from_millis(*delay_ms), seed: *seed, ..trial.setting.clone() };
-        trial.setting = Setting { seed_rate: seed_rate.unwrap_or(setting.seed_rate), ..setting };
-        wrong += usize::from(!as_it_must_be(trial));
+        wrong += usize::from(!as_it_must_be(&Trial { setting, ..trial }));
     }
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -136,10 +212,20 @@ fn as_it_must_be(trial: &Trial) -> bool {
         share(outcome.wasted_bytes, needed),
         share(outcome.word_bytes, needed),
     );
-    println!("  {} events in {:.1} s", outcome.events, begun.elapsed().as_secs_f64());
+    let peak = Usage::of_process(std::process::id()).map(|usage| usage.peak_rss_bytes / (1 << 20)).unwrap_or_default();
+    println!("  {} events in {:.1} s, {peak} MiB at most", outcome.events, begun.elapsed().as_secs_f64());
     let complaints = trial.complaints(&outcome);
     complaints.iter().for_each(|complaint| println!("  NOT as it must be: {complaint}"));
     complaints.is_empty()
+}
+
+/// `1.1`, in parts per million.
+fn parts_per_million(text: &str) -> Result<u64, String> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let part = format!("{part:0<6}");
+    let read = |digits: &str| digits.parse::<u64>().map_err(|_| format!("{text}: write a number like 1.1"));
+    let (whole, part) = (read(whole)?, read(part.get(..6).unwrap_or_default())?);
+    whole.checked_mul(1_000_000).map(|whole| whole + part).ok_or_else(|| format!("{text} is too much"))
 }
 
 /// `40mbit`, `500kbit`, `1gbit`, or bits.

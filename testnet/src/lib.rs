@@ -7,6 +7,7 @@
 pub mod bytes;
 pub mod fleet;
 pub mod lab;
+pub mod loopback;
 pub mod model;
 pub mod mutants;
 pub mod self_upgrade;

@@ -3,7 +3,6 @@
 
 mod bench_command;
 mod demo;
-mod measure;
 mod model_command;
 mod mutants_command;
 mod proof;
@@ -17,7 +16,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use groundswell_testnet::fleet::builds::{self, Build};
 use groundswell_testnet::fleet::{leash, service};
-use groundswell_testnet::lab::swarm::SwarmBench;
 
 /// Proof of Groundswell on real processes.
 #[derive(Debug, Parser)]
@@ -31,12 +29,6 @@ struct Cli {
 enum Command {
     /// Twelve real agents on this machine: a good release, a bad one, and the way forward. Exit code 0 only when all is as it must be.
     Demo(demo::DemoArgs),
-    /// How fast one real agent fetches and verifies an artifact from another on this machine.
-    MeasureFetch {
-        /// Size of the artifact, in millions of bytes.
-        #[arg(long, default_value_t = 100)]
-        megabytes: u32,
-    },
     /// Whole fleets in a virtual world, from a seed. Exit code 0 only when every guarantee held.
     #[command(subcommand)]
     Sim(sim_command::SimCommand),
@@ -91,7 +83,7 @@ fn main() -> ExitCode {
     }
     match &command {
         Command::Model(args) => return model_command::run(args),
-        Command::Bench(bench @ bench_command::BenchCommand::Virtual { .. }) => return bench_command::run(bench),
+        Command::Bench(bench_command::BenchCommand::Virtual(args)) => return bench_command::run_virtual(args),
         Command::CrashMatrix => return proof::run("crash_matrix"),
         Command::FullDisk => return proof::run("full_disk"),
         _ => {}
@@ -108,17 +100,11 @@ fn main() -> ExitCode {
         match command {
             Command::Demo(args) => demo::run(args).await,
             Command::SelfUpgrade(args) => self_upgrade_command::run(args).await,
-            Command::MeasureFetch { megabytes } => ended(measure::fetch(megabytes).await),
-            Command::Bench(bench_command::BenchCommand::Swarm { nodes, rate, seed_rate, size, beside, json }) => {
-                let seed_rate = seed_rate.unwrap_or(rate);
-                let bench = SwarmBench { nodes, rate, seed_rate, size_bytes: size, beside_libtorrent: beside.is_some() };
-                bench_command::swarm(bench, json).await
-            }
+            Command::Bench(bench) => bench_command::run_real(bench).await,
             Command::SampleService => ended(service::run().await),
             Command::Leash { .. }
             | Command::BrokenAgent { .. }
             | Command::Sim(_)
-            | Command::Bench(_)
             | Command::Model(_)
             | Command::CrashMatrix
             | Command::FullDisk => {

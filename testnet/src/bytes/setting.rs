@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// With so many nodes a fleet is large.
+const LARGE: usize = 100;
+
 /// One swarm: a seed and `peers` others that want what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -47,33 +50,34 @@ impl Trial {
     #[must_use]
     pub fn all(peers: usize, rate: u64, size_bytes: u64) -> Vec<Self> {
         let equal = Setting::equal(peers, rate, size_bytes);
-        let trial = |name: &str, setting: Setting, ratio_milli: u128| Self {
-            name: format!("{peers} {name}"),
-            setting,
-            ratio_milli,
-            seed_milli: None,
-            total_milli: 1_060,
-        };
-        let mixed = [20, 8, 4, 2, 1].into_iter().map(|part| rate / part).cycle().take(peers).collect();
-        vec![
-            Self { seed_milli: Some(1_100), ..trial("equal", equal.clone(), 1_120) },
-            trial("with a seed of half the rate", Setting { seed_rate: rate / 2, ..equal.clone() }, 1_250),
-            trial("with one that lies in ten", Setting { liars: 1, ..equal.clone() }, 1_250),
-            trial("with two that stall", Setting { stalled: 2.min(peers), ..equal.clone() }, 1_250),
-            trial("and a seed that leaves", Setting { seed_leaves_after_ppm: Some(1_010_000), ..equal.clone() }, 1_250),
-            trial("with mixed uplinks", Setting { seed_rate: rate / 2, peer_rates: mixed, ..equal }, 1_250),
-        ]
+        let settings = [
+            equal.clone(),
+            Setting { seed_rate: rate / 2, ..equal.clone() },
+            Setting { liars: 1, ..equal.clone() },
+            Setting { stalled: 2.min(peers), ..equal.clone() },
+            Setting { seed_leaves_after_ppm: Some(1_010_000), ..equal.clone() },
+            Setting { seed_rate: rate / 2, peer_rates: Setting::mixed_rates(peers, rate), ..equal },
+        ];
+        settings.into_iter().map(Self::of).collect()
     }
 
-    /// A large fleet with equal uplinks.
+    /// A setting with what must come of it: with equal uplinks and nothing that goes wrong nearer to the limit than else,
+    /// and nearest in a large fleet, where the end weighs less.
     #[must_use]
-    pub fn large(peers: usize, rate: u64, size_bytes: u64) -> Self {
+    pub fn of(setting: Setting) -> Self {
+        let what = setting.what();
+        let is_large = setting.peer_rates.len() >= LARGE;
+        let ratio_milli = match what.is_empty() {
+            true if is_large => 1_100,
+            true => 1_120,
+            false => 1_250,
+        };
         Self {
-            name: format!("{peers} equal"),
-            setting: Setting::equal(peers, rate, size_bytes),
-            ratio_milli: 1_100,
-            seed_milli: None,
+            name: format!("{} {}", setting.peer_rates.len(), if what.is_empty() { "equal" } else { &what }),
+            seed_milli: (what.is_empty() && !is_large).then_some(1_100),
+            ratio_milli,
             total_milli: 1_060,
+            setting,
         }
     }
 
@@ -124,6 +128,34 @@ impl Setting {
             seed_leaves_after_ppm: None,
             seed: 1,
         }
+    }
+
+    /// Uplinks from a twentieth of the rate up to all of it.
+    #[must_use]
+    pub fn mixed_rates(peers: usize, rate: u64) -> Vec<u64> {
+        [20, 8, 4, 2, 1].into_iter().map(|part| rate / part).cycle().take(peers).collect()
+    }
+
+    /// What makes it harder than equal uplinks of honest nodes, in words; empty where nothing does.
+    fn what(&self) -> String {
+        let rates = (self.peer_rates.iter().min().copied().unwrap_or(0), self.peer_rates.iter().max().copied().unwrap_or(0));
+        let mut what = Vec::new();
+        if rates.0 < rates.1 {
+            what.push("with mixed uplinks".to_owned());
+        }
+        if self.seed_rate < rates.1 {
+            what.push("with a slow seed".to_owned());
+        }
+        if self.liars > 0 {
+            what.push(format!("with {} that lie in ten", self.liars));
+        }
+        if self.stalled > 0 {
+            what.push(format!("with {} that stall", self.stalled));
+        }
+        if self.seed_leaves_after_ppm.is_some() {
+            what.push("and a seed that leaves".to_owned());
+        }
+        what.join(", ")
     }
 
     /// No way of spreading is faster: the seed must send everything once, and all uplinks together everything to all.

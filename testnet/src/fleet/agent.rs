@@ -120,6 +120,12 @@ impl Agent {
         &self.api
     }
 
+    /// Its host, where it is in a lab.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.place.host.as_ref()
+    }
+
     /// Where other members reach it.
     #[must_use]
     pub fn address(&self) -> String {

@@ -1,10 +1,13 @@
 //! A lab of hosts on one machine: network namespaces on one bridge, the uplink of each shaped by a token bucket.
 //!
-//! [`Lab`] makes and unmakes it; [`swarm`] runs real agents in it, one to a host; [`beside`] other programs, in the same lab.
+//! [`Lab`] makes and unmakes it; [`swarm`] runs real agents in it, one to a host, [`hostile`] members that spoil what they do,
+//! [`beside`] other programs, in the same lab.
 //! It needs root, `ip` and `tc` (iproute2).
 
 pub mod beside;
+pub mod hostile;
 pub mod swarm;
+pub mod usage;
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -95,6 +98,11 @@ impl Drop for Lab {
         }
         let _ = run(&["ip", "link", "del", &self.bridge]);
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+pub(crate) fn number(number: u64) -> f64 {
+    number as f64
 }
 
 fn refused(why: String) -> FleetError {

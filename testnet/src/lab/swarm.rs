@@ -1,13 +1,19 @@
 //! Real agents in the lab: how long an artifact takes to all of them, beside what their uplinks allow.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Lab;
+use groundswell_core::digest::Digest;
+
 use super::beside;
+use super::hostile::{Hostile, Manner};
+use super::usage::Usage;
+use super::{Lab, number};
+use crate::bytes::Trial;
 use crate::fleet::Fleet;
 use crate::fleet::error::FleetError;
+use crate::fleet::operator::Signed;
 use crate::fleet::plan::{Plan, PoolPlan, RolloutPlan};
 use crate::fleet::service::Behaviour;
 use crate::fleet::swell::Swell;
@@ -18,18 +24,19 @@ const MEET_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: f64 = 8.0;
 /// How soon one looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How soon one looks at what the seed knows of the others.
+const RECORDS_EVERY: Duration = Duration::from_millis(500);
+
+/// The seed answers for its status within this, however busy it is.
+const STATUS_MOST_S: f64 = 0.05;
+/// What an agent says of itself is known at the seed within this.
+const RECORD_MOST_S: f64 = 5.0;
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwarmBench {
-    /// Hosts beside the seed.
-    pub nodes: usize,
-    /// Their uplinks, in bits a second.
-    pub rate: u64,
-    /// The seed's.
-    pub seed_rate: u64,
-    /// Size of the artifact, in bytes; at least that of the program in it.
-    pub size_bytes: u64,
+    /// The swarm, and what must come of it. Its size is at least that of the program in the artifact.
+    pub trial: Trial,
     /// Whether libtorrent runs in the same lab afterwards.
     pub beside_libtorrent: bool,
 }
@@ -41,18 +48,23 @@ pub struct SwarmOutcome {
     pub last_s: f64,
     /// The same of the one in the middle.
     pub median_s: f64,
-    /// What the uplinks allow: the largest of F ÷ seed's uplink and N × F ÷ all uplinks.
+    /// What the uplinks allow: the largest of F ÷ seed's uplink and N × F ÷ all uplinks that give something.
     pub limit_s: f64,
     /// `last_s` ÷ `limit_s`.
     pub ratio_to_limit: f64,
     /// Bytes of pieces that the seed sent ÷ F.
     pub seed_copies: f64,
-    /// Bytes of pieces that all sent ÷ (N × F).
+    /// Bytes of pieces that all agents sent ÷ (N × F).
     pub total_over_nf: f64,
     /// Processor seconds of all agents for each GB that arrived.
     pub cpu_s_per_gb: f64,
     /// Most memory that an agent had resident, in bytes.
     pub peak_rss_bytes: u64,
+    /// The longest that the seed took to answer for its status meanwhile.
+    pub status_worst_s: f64,
+    /// The longest from when an agent had everything until the seed knew it from that agent's record; those that were last
+    /// are not waited for.
+    pub record_worst_s: f64,
     /// libtorrent's time to the last host, where it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub libtorrent_last_s: Option<f64>,
@@ -65,21 +77,30 @@ impl SwarmBench {
     /// What the uplinks allow, in seconds.
     #[must_use]
     pub fn limit_s(&self) -> f64 {
-        let bits = bytes(self.size_bytes) * 8.0;
-        let nodes = count(self.nodes);
-        let all = bytes(self.seed_rate) + nodes * bytes(self.rate);
-        (bits / bytes(self.seed_rate)).max(nodes * bits / all)
+        self.trial.setting.limit().as_secs_f64()
     }
 
-    /// What is not as it must be (the bars of the issue: equal uplinks 1.12, others 1.25; seed 1.10 and total 1.06).
+    fn nodes(&self) -> usize {
+        self.trial.setting.peer_rates.len()
+    }
+
+    /// How many of them give nothing.
+    fn hostile(&self) -> usize {
+        self.trial.setting.liars + self.trial.setting.stalled
+    }
+
+    /// What is not as it must be.
     #[must_use]
     pub fn complaints(&self, outcome: &SwarmOutcome) -> Vec<String> {
-        let most = if self.seed_rate == self.rate { 1.12 } else { 1.25 };
+        let milli = |parts: u64| number(parts) / 1_000.0;
+        let ratio = milli(u64::try_from(self.trial.ratio_milli).unwrap_or(u64::MAX));
         let bars = [
-            ("the last agent, ÷ the limit", outcome.ratio_to_limit, most),
-            ("copies from the seed", outcome.seed_copies, 1.10),
-            ("bytes sent, ÷ what is needed", outcome.total_over_nf, 1.06),
+            ("the last agent, ÷ the limit", outcome.ratio_to_limit, ratio),
+            ("copies from the seed", outcome.seed_copies, self.trial.seed_milli.map_or(f64::INFINITY, milli)),
+            ("bytes sent, ÷ what is needed", outcome.total_over_nf, milli(self.trial.total_milli)),
             ("the last agent, ÷ libtorrent's", outcome.ratio_to_libtorrent.unwrap_or(0.0), 0.75),
+            ("the seed's slowest answer for its status, in seconds", outcome.status_worst_s, STATUS_MOST_S),
+            ("the slowest record, in seconds", outcome.record_worst_s, RECORD_MOST_S),
         ];
         bars.iter().filter(|(_, is, most)| is > most).map(|(what, is, most)| format!("{what}: {is:.3}, at most {most}")).collect()
     }
@@ -89,19 +110,27 @@ impl SwarmBench {
     /// # Errors
     /// When there is no lab, an agent ends, or the artifact does not arrive.
     pub async fn run(&self, program: &Path) -> Result<SwarmOutcome, FleetError> {
+        let setting = &self.trial.setting;
         let uplinks: Vec<Option<u64>> =
-            (0..=self.nodes).map(|at| Some(if at == 0 { self.seed_rate } else { self.rate })).collect();
+            std::iter::once(&setting.seed_rate).chain(&setting.peer_rates).copied().map(Some).collect();
         let lab = Lab::up(&uplinks)?;
         let own = std::fs::metadata(program).map_err(FleetError::io("cannot look at this program"))?.len();
-        let padding = self.size_bytes.checked_sub(own).and_then(|bytes| usize::try_from(bytes).ok());
+        let padding = setting.size_bytes.checked_sub(own).and_then(|bytes| usize::try_from(bytes).ok());
         let padding =
             padding.ok_or_else(|| super::refused(format!("an artifact has at least the {own} bytes of its program")))?;
-        let pool = PoolPlan::new("edge", self.nodes + 1, "1%");
+        let pool = PoolPlan::new("edge", self.nodes() + 1, "1%");
         let plan = Plan { padding_bytes: padding, hosts: lab.hosts().to_vec(), ..Plan::new(vec![pool]) };
         let mut fleet = Fleet::build(Swell::find_or_build(program)?, program, &plan).await?;
-        fleet.start().await?;
+        let names: Vec<String> = fleet.agents().iter().map(|agent| agent.name().to_owned()).collect();
+        let honest: Vec<&String> = names.iter().take(1).chain(names.iter().skip(1 + self.hostile())).collect();
+        for name in &honest {
+            fleet.spawn(name)?;
+        }
+        for name in &honest {
+            fleet.agent_mut(name)?.answers().await?;
+        }
         fleet.meets(MEET_WITHIN).await?;
-        let mut outcome = self.spread(&fleet).await?;
+        let mut outcome = self.spread(&mut fleet, program).await?;
         if self.beside_libtorrent {
             let folder = tempfile::tempdir().map_err(FleetError::io("cannot make a temporary folder"))?;
             let file = folder.path().join("file");
@@ -117,124 +146,181 @@ impl SwarmBench {
         Ok(outcome)
     }
 
-    async fn spread(&self, fleet: &Fleet) -> Result<SwarmOutcome, FleetError> {
-        let operator = fleet.operator();
-        let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
-        let socket = seed.api().socket().display().to_string();
+    /// Signs a release and gives it to the seed; the rollout of it that is to be published, and the artifact.
+    async fn prepare(fleet: &Fleet) -> Result<(Signed, PathBuf), FleetError> {
+        let (operator, socket) = (fleet.operator(), socket_of_seed(fleet)?);
         let folder = operator.release("1.0.0", 1, Behaviour::Good).await?;
         fleet.swell().text(["publish", &folder.display().to_string(), "--socket", &socket]).await?;
         // One slot, and nobody confirms before the bench is over: one agent installs, the others only fetch.
         let plan =
             RolloutPlan { confirm_after_seconds: 3_600, upgrade_timeout_seconds: 7_200, ..RolloutPlan::waves(&[(100, 0)]) };
-        let signed = operator.rollout("1.0.0", &plan, "a bench").await?;
+        Ok((operator.rollout("1.0.0", &plan, "a bench").await?, largest(&folder)?))
+    }
+
+    async fn spread(&self, fleet: &mut Fleet, program: &Path) -> Result<SwarmOutcome, FleetError> {
+        let (signed, artifact) = Self::prepare(fleet).await?;
+        let mut hostile = self.start_hostile(fleet, program, &artifact).await?;
+        let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
         let sha256 = seed.api().status().await?.agent.blobs.first().copied();
         let sha256 = sha256.ok_or_else(|| super::refused("the seed does not hold the artifact".to_owned()))?;
         let before = Usage::of(fleet)?;
 
-        let mut arguments = vec!["publish".to_owned(), "--socket".to_owned(), socket];
+        let mut arguments = vec!["publish".to_owned(), "--socket".to_owned(), socket_of_seed(fleet)?];
         arguments.extend(signed.roster.iter().map(|roster| roster.file.display().to_string()));
         arguments.push(signed.rollout.file.display().to_string());
-        let began = Instant::now();
+        for peer in &mut hostile {
+            peer.go().await?;
+        }
+        let mut watch = Watch::new(sha256);
         fleet.swell().text(arguments).await?;
-        let mut done: BTreeMap<&str, f64> = BTreeMap::new();
-        while done.len() < self.nodes {
-            for agent in fleet.agents().iter().skip(1).filter(|agent| !done.contains_key(agent.name())).collect::<Vec<_>>() {
-                if agent.api().status().await?.agent.blobs.contains(&sha256) {
-                    done.insert(agent.name(), began.elapsed().as_secs_f64());
-                }
+        let wanted = self.nodes() - self.hostile();
+        while watch.done.len() < wanted {
+            watch.look(fleet).await?;
+            if self
+                .trial
+                .setting
+                .seed_leaves_after_ppm
+                .is_some_and(|ppm| watch.seed_copies_ppm(self.trial.setting.size_bytes) >= ppm)
+                && let Some(seed) = fleet.agents().first().filter(|seed| seed.pid().is_some())
+            {
+                let name = seed.name().to_owned();
+                watch.left = Usage::of(fleet)?.cpu_s;
+                fleet.agent_mut(&name)?.crash().await?;
+                watch.left -= Usage::of(fleet)?.cpu_s;
             }
-            if began.elapsed().as_secs_f64() > self.limit_s() * PATIENCE {
+            if watch.began.elapsed().as_secs_f64() > self.limit_s() * PATIENCE {
                 let what = "all agents have the artifact".to_owned();
-                let seen = format!("{} of {} have it", done.len(), self.nodes);
-                return Err(FleetError::Late { what, within: began.elapsed(), seen });
+                let seen = format!("{} of {wanted} have it", watch.done.len());
+                return Err(FleetError::Late { what, within: watch.began.elapsed(), seen });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         let used = Usage::of(fleet)?;
-        let mut sent = Vec::new();
-        for agent in fleet.agents() {
-            let counters = agent.api().status().await?.agent.counters;
-            sent.push(counters.get("pieces_sent_bytes").copied().unwrap_or(0));
+        self.sum_up(fleet, watch, Usage { cpu_s: used.cpu_s - before.cpu_s, ..used }).await
+    }
+
+    async fn start_hostile(&self, fleet: &Fleet, program: &Path, artifact: &Path) -> Result<Vec<Hostile>, FleetError> {
+        let honest: Vec<String> =
+            fleet.agents().iter().filter(|agent| agent.pid().is_some()).map(crate::fleet::agent::Agent::address).collect();
+        let manners = std::iter::repeat_n(Manner::Lie, self.trial.setting.liars);
+        let manners = manners.chain(std::iter::repeat_n(Manner::Stall, self.trial.setting.stalled));
+        let mut hostile = Vec::new();
+        for (agent, manner) in fleet.agents().iter().skip(1).zip(manners) {
+            hostile.push(Hostile::start(program, agent, manner, artifact, &honest).await?);
         }
-        let mut times: Vec<f64> = done.into_values().collect();
+        Ok(hostile)
+    }
+
+    async fn sum_up(&self, fleet: &Fleet, watch: Watch, used: Usage) -> Result<SwarmOutcome, FleetError> {
+        let mut sent = watch.seed_sent;
+        for agent in fleet.agents().iter().skip(1).filter(|agent| agent.pid().is_some()) {
+            let counters = agent.api().status().await?.agent.counters;
+            sent += counters.get("pieces_sent_bytes").copied().unwrap_or(0);
+        }
+        let mut times: Vec<f64> = watch.done.values().copied().collect();
         times.sort_by(f64::total_cmp);
-        let (size, nodes) = (bytes(self.size_bytes), count(self.nodes));
+        let size = number(self.trial.setting.size_bytes);
+        let needed = size * number(u64::try_from(self.nodes()).unwrap_or(u64::MAX));
         let last_s = times.last().copied().unwrap_or(f64::INFINITY);
         Ok(SwarmOutcome {
             last_s,
             median_s: times.get(times.len() / 2).copied().unwrap_or(f64::INFINITY),
             limit_s: self.limit_s(),
             ratio_to_limit: last_s / self.limit_s(),
-            seed_copies: bytes(sent.first().copied().unwrap_or(0)) / size,
-            total_over_nf: bytes(sent.iter().sum()) / (size * nodes),
-            cpu_s_per_gb: (used.cpu_s - before.cpu_s) / (size * nodes / 1e9),
+            seed_copies: number(watch.seed_sent) / size,
+            total_over_nf: number(sent) / needed,
+            cpu_s_per_gb: (used.cpu_s + watch.left) / (needed / 1e9),
             peak_rss_bytes: used.peak_rss_bytes,
+            status_worst_s: watch.status_worst.as_secs_f64(),
+            record_worst_s: watch.record_worst_s,
             libtorrent_last_s: None,
             ratio_to_libtorrent: None,
         })
     }
 }
 
-/// What the agents used since they started.
-struct Usage {
-    cpu_s: f64,
-    peak_rss_bytes: u64,
+/// What is seen of a swarm while it runs.
+struct Watch {
+    sha256: Digest,
+    began: Instant,
+    /// When each had everything, in seconds.
+    done: BTreeMap<String, f64>,
+    /// Of whom the seed knows it.
+    known: BTreeMap<String, f64>,
+    looked_at_records: Instant,
+    record_worst_s: f64,
+    status_worst: Duration,
+    seed_sent: u64,
+    /// Processor seconds of a seed that has left.
+    left: f64,
 }
 
-impl Usage {
-    fn of(fleet: &Fleet) -> Result<Self, FleetError> {
-        let ticks = rustix::param::clock_ticks_per_second();
-        let mut usage = Self { cpu_s: 0.0, peak_rss_bytes: 0 };
-        for agent in fleet.agents() {
-            let Some(pid) = agent.pid() else { continue };
-            let read = |file: &str| {
-                let path = format!("/proc/{pid}/{file}");
-                std::fs::read_to_string(&path).map_err(FleetError::io(format!("cannot read {path}")))
-            };
-            // After the name in brackets: utime and stime are fields 14 and 15 of all.
-            let stat = read("stat")?;
-            let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-            let used: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-            usage.cpu_s += bytes(used) / bytes(ticks);
-            let status = read("status")?;
-            let peak =
-                status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
-            usage.peak_rss_bytes = usage.peak_rss_bytes.max(peak.unwrap_or(0) * 1024);
+impl Watch {
+    fn new(sha256: Digest) -> Self {
+        let began = Instant::now();
+        Self {
+            sha256,
+            began,
+            done: BTreeMap::new(),
+            known: BTreeMap::new(),
+            looked_at_records: began,
+            record_worst_s: 0.0,
+            status_worst: Duration::ZERO,
+            seed_sent: 0,
+            left: 0.0,
         }
-        Ok(usage)
+    }
+
+    fn seed_copies_ppm(&self, size_bytes: u64) -> u64 {
+        self.seed_sent.saturating_mul(1_000_000) / size_bytes.max(1)
+    }
+
+    async fn look(&mut self, fleet: &Fleet) -> Result<(), FleetError> {
+        for (nth, agent) in fleet.agents().iter().enumerate().filter(|(_, agent)| agent.pid().is_some()) {
+            if self.done.contains_key(agent.name()) {
+                continue;
+            }
+            let asked = Instant::now();
+            let status = agent.api().status().await?;
+            if nth == 0 {
+                self.status_worst = self.status_worst.max(asked.elapsed());
+                self.seed_sent = status.agent.counters.get("pieces_sent_bytes").copied().unwrap_or(self.seed_sent);
+            } else if status.agent.blobs.contains(&self.sha256) {
+                self.done.insert(agent.name().to_owned(), self.began.elapsed().as_secs_f64());
+            }
+        }
+        let seed = fleet.agents().first().filter(|seed| seed.pid().is_some());
+        if let Some(seed) = seed
+            && self.looked_at_records.elapsed() >= RECORDS_EVERY
+        {
+            self.looked_at_records = Instant::now();
+            let now = self.began.elapsed().as_secs_f64();
+            for peer in seed.api().peers().await?.into_iter().filter(|peer| peer.serves.contains(&self.sha256)) {
+                self.known.entry(peer.name.unwrap_or_default()).or_insert(now);
+            }
+            for (name, done) in &self.done {
+                let known = self.known.get(name).copied().unwrap_or(now);
+                self.record_worst_s = self.record_worst_s.max(known - done);
+            }
+        }
+        Ok(())
     }
 }
 
-fn largest(folder: &Path) -> Result<std::path::PathBuf, FleetError> {
+fn socket_of_seed(fleet: &Fleet) -> Result<String, FleetError> {
+    let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
+    Ok(seed.api().socket().display().to_string())
+}
+
+pub(crate) fn largest(folder: &Path) -> Result<PathBuf, FleetError> {
     let entries = std::fs::read_dir(folder).map_err(FleetError::io(format!("cannot read {}", folder.display())))?;
     let sized = entries.flatten().filter_map(|entry| Some((entry.metadata().ok()?.len(), entry.path())));
     sized.max().map(|(_, path)| path).ok_or_else(|| super::refused(format!("{} is empty", folder.display())))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn bytes(number: u64) -> f64 {
-    number as f64
-}
-
-fn count(number: usize) -> f64 {
-    bytes(u64::try_from(number).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn bench(nodes: usize, seed_rate: u64) -> SwarmBench {
-        SwarmBench { nodes, rate: 40_000_000, seed_rate, size_bytes: 104_857_600, beside_libtorrent: false }
-    }
-
-    #[test]
-    fn the_limit_is_that_of_the_seed_or_of_all_uplinks_together() {
-        assert!((bench(8, 40_000_000).limit_s() - 20.971_52).abs() < 1e-9);
-        assert!((bench(8, 20_000_000).limit_s() - 41.943_04).abs() < 1e-9);
-        // A seed without end leaves the others' uplinks: 8 F over 8 × 40 Mbit/s and its own.
-        assert!((bench(8, 320_000_000).limit_s() - 10.485_76).abs() < 1e-9);
-    }
 
     #[test]
     fn what_is_slower_or_sends_more_than_it_may_is_told() {
@@ -247,13 +333,24 @@ mod tests {
             total_over_nf: 1.0,
             cpu_s_per_gb: 1.0,
             peak_rss_bytes: 1,
+            status_worst_s: 0.01,
+            record_worst_s: 1.0,
             libtorrent_last_s: Some(35.0),
             ratio_to_libtorrent: Some(0.63),
         };
-        let bench = bench(8, 40_000_000);
+        let trial = Trial::all(8, 40_000_000, 104_857_600).remove(0);
+        let bench = SwarmBench { trial, beside_libtorrent: false };
+        assert!((bench.limit_s() - 20.971_52).abs() < 1e-6);
         assert_eq!(bench.complaints(&fine), Vec::<String>::new());
-        let bad =
-            SwarmOutcome { ratio_to_limit: 1.13, seed_copies: 1.11, total_over_nf: 1.07, ratio_to_libtorrent: Some(0.8), ..fine };
-        assert_eq!(bench.complaints(&bad).len(), 4);
+        let bad = SwarmOutcome {
+            ratio_to_limit: 1.13,
+            seed_copies: 1.11,
+            total_over_nf: 1.07,
+            ratio_to_libtorrent: Some(0.8),
+            status_worst_s: 0.06,
+            record_worst_s: 6.0,
+            ..fine
+        };
+        assert_eq!(bench.complaints(&bad).len(), 6);
     }
 }
