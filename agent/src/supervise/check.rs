@@ -14,7 +14,6 @@ use groundswell_core::time::Time;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::io::Errno;
 
-use super::ground::SOCKET_NAME;
 use super::keeper::program;
 use super::marks::Marks;
 use super::settings::Settings;
@@ -215,11 +214,8 @@ fn ground(settings: &Settings, folder: &Path) -> Vec<String> {
             }
         }
     }
-    let expected: [(&Path, Kind, &str); 3] = [
-        (folder, Kind::Folder, "is not a folder"),
-        (&folder.join("lock"), Kind::File, "is not a regular file"),
-        (&folder.join(SOCKET_NAME), Kind::Other, "is not a socket"),
-    ];
+    let expected: [(&Path, Kind, &str); 2] =
+        [(folder, Kind::Folder, "is not a folder"), (&folder.join("lock"), Kind::File, "is not a regular file")];
     for (path, kind, otherwise) in expected {
         match OnDisk.kind(path) {
             Ok(found) if found.is_none_or(|found| found == kind) => {}

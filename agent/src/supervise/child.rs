@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinSet, spawn_blocking};
 
+use super::notify::{Heard, Listener, SIGNS, STANDARD_INPUT};
 use super::program::Program;
 use super::{PRIVATE, RESTART};
 use crate::install::activate::output::Tail;
@@ -28,6 +29,7 @@ const CHUNK_BYTES: usize = 8 * 1024;
 #[derive(Debug)]
 pub struct Child {
     process: Pid,
+    listener: Listener,
     tail: Tail,
     readers: JoinSet<()>,
 }
@@ -38,12 +40,14 @@ impl Child {
     /// # Errors
     /// When it cannot be started.
     pub async fn start(program: &Program, config: &Path, variables: &[(&str, String)], keep_output: bool) -> io::Result<Self> {
+        let (listener, end) = Listener::pair()?;
         let mut command = program.command()?;
-        command.arg("agent").arg("--config").arg(config).stdin(Stdio::null()).process_group(0);
+        // The supervisor's own copy of the agent's end goes with the command.
+        command.arg("agent").arg("--config").arg(config).stdin(Stdio::from(end)).process_group(0);
         for name in PRIVATE {
             command.env_remove(name);
         }
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        command.env(SIGNS, STANDARD_INPUT).envs(variables.iter().map(|(name, value)| (name, value)));
         if keep_output {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -58,13 +62,18 @@ impl Child {
             readers.spawn(pass_on(OwnedFd::from(stderr), tail.clone(), io::stderr));
         }
         // Waited for by `reap`, with whatever else ends.
-        Ok(Self { process, tail, readers })
+        Ok(Self { process, listener, tail, readers })
     }
 
     /// Its process id.
     #[must_use]
     pub fn process(&self) -> Pid {
         self.process
+    }
+
+    /// What it says next. Cancel safe.
+    pub async fn hear(&self) -> Vec<Heard> {
+        self.listener.hear(self.process).await
     }
 
     /// Passes a signal on to it.

@@ -1,4 +1,4 @@
-//! What a supervisor stands on: its folder, its locks, its socket.
+//! What a supervisor stands on: its folder and its locks.
 //!
 //! Nothing of it keeps a build from being started (S6): what is missing is said, done without, and looked for again. Only
 //! another supervisor at work on the same data folder ends this one. Two locks tell of that: on the data folder itself, for
@@ -10,13 +10,9 @@ use std::path::{Path, PathBuf};
 
 use super::keeper::KeeperError;
 use super::marks::Marks;
-use super::notify::Listener;
 use crate::install::durable::make_folder;
 use crate::install::files::OnDisk;
 use crate::install::lock::{Lock, lock, lock_itself};
-
-/// The socket in the folder.
-pub(super) const SOCKET_NAME: &str = "notify";
 
 /// What a supervisor can do without for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +20,6 @@ enum Part {
     DataLock,
     Folder,
     FolderLock,
-    Socket,
 }
 
 /// The ground.
@@ -34,7 +29,6 @@ pub(super) struct Ground {
     folder: PathBuf,
     data_lock: Option<Lock>,
     folder_lock: Option<Lock>,
-    listener: Listener,
     /// What is missing, and what was last said of it.
     missing: BTreeMap<Part, String>,
 }
@@ -43,29 +37,22 @@ impl Ground {
     /// Takes whatever can be had below a data folder.
     ///
     /// # Errors
-    /// When another supervisor is at work there, or the kernel gives no socket at all.
+    /// When another supervisor is at work there.
     pub(super) fn find(data: &Path) -> Result<Self, KeeperError> {
         let mut ground = Self {
             data: data.to_owned(),
             folder: Marks::folder_in(data),
             data_lock: None,
             folder_lock: None,
-            listener: Listener::unnamed().map_err(KeeperError::Socket)?,
             missing: BTreeMap::new(),
         };
         ground.secure()?;
-        ground.listen();
         Ok(ground)
     }
 
     /// The folder of the files that supervisor and agent share.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    /// Where signs of life arrive.
-    pub(super) fn listener(&self) -> &Listener {
-        &self.listener
     }
 
     /// Whether nothing is missing.
@@ -107,28 +94,6 @@ impl Ground {
         Ok(())
     }
 
-    /// Listens at the place in the folder, where it does not yet. While an agent runs it would speak to the old one.
-    pub(super) fn listen(&mut self) {
-        if self.listener.is_there() {
-            return;
-        }
-        match Listener::at(&self.folder.join(SOCKET_NAME)) {
-            Ok(listener) => {
-                self.listener = listener;
-                self.found(Part::Socket);
-            }
-            Err(error) => {
-                self.misses(Part::Socket, &error);
-                // An agent would find nobody behind the name of one whose file is gone.
-                if self.listener.has_path()
-                    && let Ok(unnamed) = Listener::unnamed()
-                {
-                    self.listener = unnamed;
-                }
-            }
-        }
-    }
-
     fn found(&mut self, part: Part) {
         if self.missing.remove(&part).is_some() {
             tracing::info!("{} again", part.told(self));
@@ -137,7 +102,7 @@ impl Ground {
 
     /// Says it once, and again when the reason is another.
     fn misses(&mut self, part: Part, error: &io::Error) {
-        let said = format!("{error}{}", hint(part, error));
+        let said = error.to_string();
         if self.missing.get(&part) != Some(&said) {
             tracing::error!("not {}: {said}; {}", part.told(self), part.without());
             self.missing.insert(part, said);
@@ -153,7 +118,6 @@ impl Part {
             Self::DataLock => format!("holding the folder {data} against other supervisors"),
             Self::Folder => format!("able to use the folder {folder}"),
             Self::FolderLock => format!("holding {folder}/lock"),
-            Self::Socket => format!("listening at {folder}/notify"),
         }
     }
 
@@ -162,30 +126,6 @@ impl Part {
             Self::DataLock => "tried again later",
             Self::Folder => "no build is tried without it, the last confirmed one runs",
             Self::FolderLock => "only supervisors that hold the data folder itself are kept away",
-            Self::Socket => "the agent's signs of life come by an abstract socket",
-        }
-    }
-}
-
-/// A way out, where the reason tells of one.
-fn hint(part: Part, error: &io::Error) -> &'static str {
-    match (part, error.kind()) {
-        // What the kernel calls a path that is too long for a socket, before it looks at the disk.
-        (Part::Socket, io::ErrorKind::InvalidInput) => " (a shorter `data-dir` helps)",
-        _ => "",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shorter_folder_is_advised_only_where_it_helps() {
-        let long = Listener::at(Path::new(&format!("/{}/notify", "x".repeat(120)))).unwrap_err();
-        assert_eq!(hint(Part::Socket, &long), " (a shorter `data-dir` helps)");
-        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::NotFound] {
-            assert_eq!(hint(Part::Socket, &kind.into()), "");
         }
     }
 }

@@ -18,7 +18,10 @@ pub mod settings;
 pub const RESTART: u8 = 85;
 /// The supervisor's process id, in the environment of the agent.
 pub const SUPERVISOR: &str = "GROUNDSWELL_SUPERVISOR";
+/// The folder of its supervisor, in the environment of the agent.
+pub const FOLDER: &str = "GROUNDSWELL_SUPERVISOR_FOLDER";
 /// The slot that the agent was started from, `a` or `b`, or `own` for the supervisor's own build.
 pub const SLOT: &str = "GROUNDSWELL_SUPERVISOR_SLOT";
 /// What is between a supervisor and its agent alone: no process of the agent's may have it.
-pub(crate) const PRIVATE: [&str; 5] = [notify::SOCKET, notify::WATCHDOG, notify::WATCHDOG_FOR, SUPERVISOR, SLOT];
+pub(crate) const PRIVATE: [&str; 7] =
+    [notify::SOCKET, notify::SIGNS, notify::WATCHDOG, notify::WATCHDOG_FOR, SUPERVISOR, FOLDER, SLOT];

@@ -1,23 +1,29 @@
-//! systemd's notification protocol, both ends: datagrams of `NAME=value` lines to the socket in `NOTIFY_SOCKET`.
+//! systemd's notification protocol, both ends: datagrams of `NAME=value` lines.
 //!
-//! The supervisor listens for its agent and tells the service manager; the agent tells whoever started it, which may be
-//! either. Only what `sd_notify(3)` has kept stable for ever is used.
+//! The supervisor tells the service manager, by the socket that `NOTIFY_SOCKET` names; its agent tells the supervisor, by
+//! one end of a pair that is the agent's standard input: it has no name, so nobody else can find it, flood it, or take its
+//! place, and no disk is needed for it. An agent without a supervisor tells the service manager. Only what `sd_notify(3)`
+//! has kept stable for ever is used.
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdDatagram};
-use std::path::Path;
 
-use rustix::net::sockopt::set_socket_passcred;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::sockopt::{set_socket_passcred, socket_domain, socket_type};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg};
 use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-/// Names the socket.
+/// Names the service manager's socket.
 pub const SOCKET: &str = "NOTIFY_SOCKET";
+/// Says by which of its open files an agent speaks to its supervisor: 0.
+pub const SIGNS: &str = "GROUNDSWELL_SUPERVISOR_SIGNS";
+/// The only value of [`SIGNS`] there is.
+pub const STANDARD_INPUT: &str = "0";
 /// Microseconds after which a silent process counts as hanging.
 pub const WATCHDOG: &str = "WATCHDOG_USEC";
 /// For which process that was meant.
@@ -52,6 +58,23 @@ impl Notifier {
         Ok(Self(socket))
     }
 
+    /// By the end of a pair that this process has as its standard input. Nothing that it starts inherits it: the end moves
+    /// to a descriptor that is closed there, and what reads from the standard input finds it empty.
+    ///
+    /// # Errors
+    /// When it is no such end.
+    pub fn inherited() -> io::Result<Self> {
+        let input = io::stdin();
+        let (domain, kind) = (socket_domain(&input)?, socket_type(&input)?);
+        if (domain, kind) != (AddressFamily::UNIX, SocketType::DGRAM) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the standard input is not the end of a pair"));
+        }
+        let socket = StdDatagram::from(input.as_fd().try_clone_to_owned()?);
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+
     /// Tells, and whether that got through; what cannot be told is lost, for nothing must wait for who listens.
     pub fn tell(&self, lines: &str) -> bool {
         let told = self.0.send(lines.as_bytes());
@@ -71,80 +94,29 @@ pub enum Heard {
     Alive,
 }
 
-/// The end that listens.
+/// The end that listens to one agent.
 #[derive(Debug)]
-pub struct Listener {
-    socket: UnixDatagram,
-    /// As [`SOCKET`] has it.
-    name: String,
-    /// Device and inode of the socket's file, where it has one.
-    file: Option<(u64, u64)>,
-}
+pub struct Listener(UnixDatagram);
 
 impl Listener {
-    /// A socket at `path`, in place of what an earlier supervisor left there: it has its name before that one loses it.
+    /// A listener, and the end that is for the agent.
     ///
     /// # Errors
-    /// When it cannot be bound: a path of more than 107 bytes cannot (`InvalidInput`).
-    pub fn at(path: &Path) -> io::Result<Self> {
-        // As long as the name itself, so that only the path decides whether it fits.
-        let aside = path.with_file_name(".notif");
-        match std::fs::remove_file(&aside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let socket = StdDatagram::bind(&aside)?;
-        if let Err(error) = std::fs::rename(&aside, path) {
-            let _ = std::fs::remove_file(&aside);
-            return Err(error);
-        }
-        let file = identity(path);
-        Self::listen(socket, path.display().to_string(), file)
-    }
-
-    /// A socket of the kernel's own, for which no file system is needed: an abstract one.
-    ///
-    /// # Errors
-    /// When the kernel has none.
-    pub fn unnamed() -> io::Result<Self> {
-        let mut drawn = [0; 8];
-        getrandom::fill(&mut drawn).map_err(|error| io::Error::other(error.to_string()))?;
-        let name = format!("groundswell-supervise-{}-{:016x}", std::process::id(), u64::from_be_bytes(drawn));
-        let socket = StdDatagram::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        Self::listen(socket, format!("@{name}"), None)
-    }
-
-    fn listen(socket: StdDatagram, name: String, file: Option<(u64, u64)>) -> io::Result<Self> {
+    /// When the kernel has no sockets left.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (socket, other) = StdDatagram::pair()?;
         set_socket_passcred(&socket, true)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: UnixDatagram::from_std(socket)?, name, file })
+        Ok((Self(UnixDatagram::from_std(socket)?), OwnedFd::from(other)))
     }
 
-    /// What an agent is given as [`SOCKET`].
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether it has a place in the file system.
-    #[must_use]
-    pub fn has_path(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// Whether that place still leads to it: somebody may have removed its file, or mounted something over its folder.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.file.is_some() && identity(Path::new(&self.name)) == self.file
-    }
-
-    /// The next datagram: what `from` said in it. Nothing, when anybody else sent it: a process that an earlier agent left
-    /// behind does not speak for the one that runs. Cancel safe.
-    pub async fn hear(&self, from: Option<Pid>) -> Vec<Heard> {
+    /// The next datagram: what `from` said in it. Nothing, when anybody else sent it: a process that an agent has handed its
+    /// end to does not speak for it. Cancel safe.
+    pub async fn hear(&self, from: Pid) -> Vec<Heard> {
         let mut datagram = vec![0; MOST_BYTES];
-        let received = self.socket.async_io(Interest::READABLE, || receive(&self.socket, &mut datagram)).await;
+        let received = self.0.async_io(Interest::READABLE, || receive(&self.0, &mut datagram)).await;
         match received {
-            Ok((length, sender)) if sender.is_some() && sender == from => heard(datagram.get(..length).unwrap_or_default()),
+            Ok((length, sender)) if sender == Some(from) => heard(datagram.get(..length).unwrap_or_default()),
             Ok((_, sender)) => {
                 tracing::debug!(sender = sender.map(Pid::as_raw_nonzero), "a sign of life that is not the agent's");
                 Vec::new()
@@ -155,10 +127,6 @@ impl Listener {
             }
         }
     }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// One datagram, and which process the kernel says has sent it.

@@ -66,12 +66,11 @@ fn a_check_names_each_thing_that_is_wrong() {
     let binary = machine.data().join("products").join(PRODUCT).join("slots/a").join(PRODUCT);
     fs::write(&binary, "damaged").unwrap();
     fs::create_dir_all(machine.data().join("supervise/lock")).unwrap();
-    fs::create_dir_all(machine.data().join("supervise/notify")).unwrap();
     fs::write(machine.data().join("supervise/boots.json"), "torn").unwrap();
     let Check { build, why, says: lines, wrong } = checked(&machine);
     assert_eq!((build, why.as_str()), (Build::Own, "no confirmed build can be run"));
     says(&lines, "boots.json: cannot be read");
-    for what in ["the confirmed build in slot a cannot be started", "lock: is not a regular file", "notify: is not a socket"] {
+    for what in ["the confirmed build in slot a cannot be started", "lock: is not a regular file"] {
         says(&wrong, what);
     }
     fs::remove_dir_all(machine.data()).unwrap();

@@ -42,11 +42,9 @@ fn s6_whatever_is_in_the_place_of_the_supervisors_own_files_the_confirmed_build_
     let folder = |path: &Path| fs::create_dir_all(path.join("full")).unwrap();
     let file = |path: &Path| fs::write(path, "no folder").unwrap();
     type Put<'a> = &'a dyn Fn(&Path);
-    let places: [(&str, Put<'_>, &str); 7] = [
+    let places: [(&str, Put<'_>, &str); 5] = [
         ("supervise/lock", &folder, "not holding"),
         ("supervise/lock", &fifo, "not holding"),
-        ("supervise/notify", &folder, "not listening at"),
-        ("supervise/.notif", &folder, "not listening at"),
         ("supervise", &file, "not able to use the folder"),
         // Nobody writes into it, and nobody is waited for.
         ("supervise/run.json", &fifo, "starting the confirmed build"),
@@ -63,26 +61,6 @@ fn s6_whatever_is_in_the_place_of_the_supervisors_own_files_the_confirmed_build_
         // Its signs of life arrive: it is told to end, and not killed for silence.
         machine.signal(Signal::TERM);
         assert_eq!(machine.ends().code(), Some(7), "{name}: {}", machine.told());
-    }
-}
-
-#[test]
-fn a_socket_whose_file_is_removed_is_made_again_for_the_next_start() {
-    for blocked in [false, true] {
-        let mut machine = confirmed("silence = \"5s\"\nready-within = \"20s\"\n");
-        machine.start();
-        is_up(&machine);
-        let socket = machine.data().join("supervise/notify");
-        fs::remove_file(&socket).unwrap();
-        if blocked {
-            fs::create_dir(&socket).unwrap();
-        }
-        kill_process(machine.agent(), Signal::KILL).unwrap();
-        machine.sees("it is up again", |noted| noted.matches("start a fine").count() == 2 && noted.ends_with("up\n"));
-        assert_eq!(socket.is_dir(), blocked);
-        // Where nobody hears it, it is killed for silence before this.
-        std::thread::sleep(Duration::from_secs(6));
-        assert_eq!(machine.starts("a fine"), 2, "{}", machine.told());
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use groundswell_agent::install::files::OnDisk;
 use groundswell_agent::supervise::marks::{Marks, TrialMark};
-use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, SOCKET, STOPPING, heard};
+use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, STOPPING, heard};
 use groundswell_agent::supervise::own::Parent;
 use groundswell_agent::supervise::settings::Settings;
 use groundswell_agent::supervise::{RESTART, keeper};
@@ -55,14 +55,14 @@ fn agent_process() {
     let (Ok(kind), Some(data)) = (std::env::var(KIND), std::env::var_os(DATA)) else { return };
     let data = PathBuf::from(data);
     if kind == "voice" {
+        let notifier = Notifier::inherited().unwrap();
         loop {
-            // Whoever listened may have ended.
-            if let Ok(notifier) = Notifier::connect(&std::env::var(SOCKET).unwrap()) {
-                notifier.tell(&format!("{READY}\n{ALIVE}"));
-            }
+            notifier.tell(&format!("{READY}\n{ALIVE}"));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+    // It has the end of the pair too.
+    let voice = (kind == "ventriloquist").then(strays::other_voice);
     let parent = Parent::from_environment(|name| std::env::var(name).ok()).unwrap();
     let slot = parent.supervisor.expect("it has a supervisor").slot.map_or("own", Slot::name);
     let (notifier, _) = parent.notify.expect("it has somebody to tell");
@@ -79,7 +79,7 @@ fn agent_process() {
             std::process::exit(101);
         }
         "ventriloquist" => {
-            strays::speak_through_another(&data);
+            note(&data, &format!("stray {}", voice.unwrap().id()));
             std::thread::sleep(Duration::from_secs(3_600));
         }
         _ => {}

@@ -1,8 +1,8 @@
 //! What a build leaves running when it ends, and who may speak for it.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, test_kill_process};
@@ -10,14 +10,20 @@ use rustix::process::{Pid, Signal, test_kill_process};
 use super::machine::{KIND, Machine, PATIENCE, note};
 
 /// Of what is private between a supervisor and its agent nothing reaches what an agent starts on purpose.
-const PRIVATE: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "GROUNDSWELL_SUPERVISOR", "GROUNDSWELL_SUPERVISOR_SLOT"];
+const PRIVATE: [&str; 5] = [
+    "WATCHDOG_USEC",
+    "GROUNDSWELL_SUPERVISOR",
+    "GROUNDSWELL_SUPERVISOR_FOLDER",
+    "GROUNDSWELL_SUPERVISOR_SIGNS",
+    "GROUNDSWELL_SUPERVISOR_SLOT",
+];
 
 /// A build that leaves processes behind: in its group, out of it, and a service that it started on purpose.
 #[expect(clippy::zombie_processes, reason = "it ends before they do")]
 pub(super) fn litter(data: &Path) {
     let sleeper = || {
         let mut command = Command::new("sleep");
-        command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg("3600").stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
     let in_its_group = sleeper().spawn().unwrap();
@@ -32,19 +38,24 @@ pub(super) fn litter(data: &Path) {
     note(data, &format!("daemon {}", service.id()));
 }
 
-/// A process beside the build gives signs of life in its place.
-#[expect(clippy::zombie_processes, reason = "it hangs")]
-pub(super) fn speak_through_another(data: &Path) {
+/// A process beside the build that has its end of the pair, and gives signs of life in its place.
+pub(super) fn other_voice() -> Child {
     let mut voice = Command::new(std::env::current_exe().unwrap());
     voice.args(["--exact", "supervise::agent_process", "--nocapture"]).env(KIND, "voice");
-    let voice = voice.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    note(data, &format!("stray {}", voice.id()));
+    voice.stdin(Stdio::inherit()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn noted(machine: &Machine, what: &str) -> Vec<Pid> {
     let noted = machine.noted();
     let lines = noted.lines().filter_map(|line| line.strip_prefix(what)?.trim().parse().ok());
     lines.filter_map(Pid::from_raw).collect()
+}
+
+/// The sockets that a process has open.
+fn sockets(process: Pid) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap();
+    let files = files.map(|file| std::fs::read_link(file.unwrap().path()).unwrap());
+    files.filter(|file| file.to_string_lossy().starts_with("socket:")).collect()
 }
 
 /// Whether a process still does anything.
@@ -62,6 +73,7 @@ fn what_a_build_leaves_running_is_ended_before_the_next_one_starts() {
     assert_eq!((strays.len(), services.len()), (6, 3), "{}", machine.told());
     assert!(strays.iter().all(|stray| !runs(*stray)), "{}", machine.told());
     assert!(services.iter().all(|service| runs(*service)), "what was started on purpose goes on: {}", machine.told());
+    assert!(services.iter().all(|service| sockets(*service).is_empty()), "nothing is inherited by which it could speak");
     // The second boot of the trial came after the strays of the first one: its group was empty by then.
     let log = machine.told();
     assert!(log.contains("a process that an agent left behind is killed"), "{log}");
@@ -89,6 +101,20 @@ fn until(machine: &Machine, done: impl Fn() -> bool) {
         assert!(began.elapsed() < PATIENCE, "{}", machine.told());
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn signs_of_life_come_by_a_pair_that_nobody_else_can_find() {
+    let mut machine = Machine::confirmed("silence = \"5s\"\n");
+    machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    assert!(!sockets(machine.agent()).is_empty());
+    let folder = machine.data().display().to_string();
+    let named = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let found: Vec<&str> =
+        named.lines().filter(|line| line.contains(&folder) || line.contains("@groundswell-supervise")).collect();
+    assert!(found.is_empty(), "{found:?}");
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
 }
 
 #[test]
