@@ -12,12 +12,12 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::time::sleep;
 
 use super::child::{Child, reap};
-use super::ground::{Ground, SOCKET_NAME};
+use super::ground::Ground;
 use super::marks::Marks;
-use super::notify::{ALIVE, Heard, Notifier, READY, SOCKET, STOPPING, WATCHDOG};
+use super::notify::{ALIVE, Heard, Notifier, READY, STOPPING, WATCHDOG};
 use super::program::Program;
 use super::settings::Settings;
-use super::{SLOT, SUPERVISOR};
+use super::{FOLDER, SLOT, SUPERVISOR};
 use crate::clock;
 use crate::install::activate::leftover;
 use crate::install::device::this_boot;
@@ -36,9 +36,6 @@ pub enum KeeperError {
     /// Another supervisor is at work.
     #[error("another supervisor uses the folder {}: stop it first", .0.display())]
     InUse(PathBuf),
-    /// The kernel gives no socket for signs of life.
-    #[error("cannot listen for the agent's signs of life")]
-    Socket(#[source] io::Error),
     /// Signals.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
@@ -58,6 +55,7 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
     let marks = Marks::new(Arc::new(OnDisk), &settings.data, settings.product.as_deref());
     let mut keeper =
         Keeper { settings, own, service, marks, boot: this_boot().0, ground, child: None, secured_ms: clock::now().awake_ms };
+    keeper.marks.make_reserve();
     // An agent whose supervisor was killed: it was told to end, and may still be at it.
     leftover::stop_known(keeper.ground.folder(), settings.terms.stop_timeout).await;
     keeper.end_strays(None).await;
@@ -76,7 +74,7 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
         }
         let wait = machine.wait_ms(clock::now()).map_or(LONGEST_WAIT, Duration::from_millis).min(keeper.longest_wait());
         let happened = tokio::select! {
-            heard = keeper.ground.listener().hear(keeper.child.as_ref().map(Child::process)) => Happened::Said(heard),
+            heard = said(keeper.child.as_ref()) => Happened::Said(heard),
             told = signals.next() => Happened::Told(told),
             () = sleep(wait) => Happened::Time,
         };
@@ -99,6 +97,7 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
             }
             Happened::Time => {
                 inputs.push_back(Input::Wake);
+                keeper.marks.make_reserve();
                 if let Err(error) = keeper.secure() {
                     tracing::error!("{error}");
                     in_use = Some(error);
@@ -238,12 +237,11 @@ impl Keeper<'_> {
             Some(named) => program(self.settings, named)?,
             None => Program::own(self.own),
         };
-        self.ground.listen();
         let slot = build.named().map_or("own", |named| named.slot.name());
         let variables = [
             (SUPERVISOR, std::process::id().to_string()),
             (SLOT, slot.to_owned()),
-            (SOCKET, self.ground.listener().name().to_owned()),
+            (FOLDER, self.ground.folder().display().to_string()),
             (WATCHDOG, self.settings.terms.silence.as_micros().to_string()),
         ];
         let trial = matches!(build, Build::Trial { .. });
@@ -272,9 +270,9 @@ impl Keeper<'_> {
     /// Ends what agents have left behind, before another is started: in the group of the last one, or anywhere with what
     /// only an agent of this supervisor, or of one before it, has in its environment.
     async fn end_strays(&self, group: Option<Pid>) {
-        let path = self.ground.folder().join(SOCKET_NAME);
-        let marks = [format!("{SUPERVISOR}={}", std::process::id()), format!("{SOCKET}={}", path.display())];
-        for stray in leftover::end_strays(group, &marks, STRAYS_END_WITHIN).await {
+        let folder = self.ground.folder();
+        let marks = [format!("{SUPERVISOR}={}", std::process::id()), format!("{FOLDER}={}", folder.display())];
+        for stray in leftover::end_strays(group, &marks, folder, STRAYS_END_WITHIN).await {
             tracing::error!(process = stray.as_raw_nonzero(), "a process that an agent left behind does not end");
         }
     }
@@ -292,6 +290,14 @@ impl Keeper<'_> {
         }
         self.secured_ms = now_ms;
         self.ground.secure()
+    }
+}
+
+/// Cancel safe. Without an agent nobody says anything.
+async fn said(child: Option<&Child>) -> Vec<Heard> {
+    match child {
+        Some(child) => child.hear().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -9,11 +9,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use super::process::signal;
+use super::proc::{Run, find};
 use crate::install::durable::{read_small, remove_file, replace};
 use crate::install::files::OnDisk;
 
@@ -53,104 +53,84 @@ pub(crate) fn forget(folder: &Path) {
     let _ = remove_file(&OnDisk, &folder.join(NAME));
 }
 
-/// Stops whatever an earlier agent left running for the product in `folder`: SIGTERM, and SIGKILL after `grace`.
+/// Stops whatever an earlier agent left running for the product in `folder`, all at once: SIGTERM, and SIGKILL after `grace`.
 pub async fn stop(folder: &Path, grace: Duration) {
-    stop_known(folder, grace).await;
+    let known = known_run(folder);
     let marks = [format!("{MARK}={}", folder.display())];
-    for process in find(|process, _| is_marked(process, &marks)) {
-        tracing::warn!(process = process.as_raw_nonzero(), "a stray process of the product is stopped");
-        let _ = kill_process(process, Signal::TERM);
-        if !gone(process, grace).await {
-            let _ = kill_process(process, Signal::KILL);
-            gone(process, grace).await;
-        }
+    let mut strays = find(None, &marks, folder).await;
+    strays.retain(|stray| Some(*stray) != known);
+    for stray in &strays {
+        tracing::warn!(process = %stray, "a stray process of the product is stopped");
     }
+    end(known, &strays, grace).await;
+    forget(folder);
 }
 
 /// The process that is written down in `folder`, if it still runs.
 pub(crate) fn known(folder: &Path) -> Option<Pid> {
+    known_run(folder)?.process()
+}
+
+fn known_run(folder: &Path) -> Option<Run> {
     let text = read_small(&OnDisk, &folder.join(NAME), MOST_BYTES).ok()?;
     let child: Child = serde_json::from_slice(&text).ok()?;
-    let process = Pid::from_raw(child.process)?;
-    (identify(process).as_ref() == Some(&child) && !is_zombie(process)).then_some(process)
+    let run = Run::named(child.process, child.started_ticks);
+    (child.boot == this_boot() && !run.is_over()).then_some(run)
 }
 
 /// Stops the process that is written down in `folder`, and no other; takes that back.
 pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
-    if let Some(process) = known(folder) {
-        tracing::warn!(process = process.as_raw_nonzero(), "a process of an agent that died is stopped");
-        signal(process, Signal::TERM);
-        if !gone(process, grace).await {
-            signal(process, Signal::KILL);
-            gone(process, grace).await;
-        }
-    }
+    end(known_run(folder), &[], grace).await;
     forget(folder);
 }
 
+/// Ends the leader of a group with its group, and single processes.
+async fn end(leader: Option<Run>, others: &[Run], grace: Duration) {
+    if let Some(leader) = leader {
+        tracing::warn!(process = %leader, "a process of an agent that died is stopped");
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        if let Some(leader) = leader {
+            leader.signal_group(signal);
+        }
+        others.iter().for_each(|other| other.signal(signal));
+        let all: Vec<Run> = leader.iter().chain(others).copied().collect();
+        if are_over(&all, grace).await {
+            return;
+        }
+    }
+}
+
 /// Kills what is left of an agent that has ended: its process group, and whatever carries one of these variables
-/// (`NAME=value`) in its environment. Looks again until nothing is found, for `limit` at most; what then still runs.
+/// (`NAME=value`) in its environment and sees the files of this process at `folder`. Looks again until nothing is found, for
+/// `limit` at most; what then still runs.
 ///
 /// What an agent starts on purpose has a group of its own and gets none of these variables.
-pub(crate) async fn end_strays(group: Option<Pid>, marks: &[String], limit: Duration) -> Vec<Pid> {
+pub(crate) async fn end_strays(group: Option<Pid>, marks: &[String], folder: &Path, limit: Duration) -> Vec<Pid> {
     let end = Instant::now() + limit;
     loop {
-        let strays = find(|process, stat| {
-            group.is_some_and(|group| stat.group == group) || (is_marked(process, marks) && shares_files(process))
-        });
+        let strays = find(group, marks, folder).await;
         if strays.is_empty() || Instant::now() >= end {
-            return strays;
+            return strays.into_iter().filter_map(Run::process).collect();
         }
         for stray in strays {
-            tracing::warn!(process = stray.as_raw_nonzero(), "a process that an agent left behind is killed");
-            let _ = kill_process(stray, Signal::KILL);
+            tracing::warn!(process = %stray, "a process that an agent left behind is killed");
+            stray.signal(Signal::KILL);
         }
         sleep(LOOK).await;
     }
 }
 
-async fn gone(process: Pid, limit: Duration) -> bool {
+async fn are_over(all: &[Run], limit: Duration) -> bool {
     let end = Instant::now() + limit;
     loop {
-        if test_kill_process(process).is_err() || is_zombie(process) {
+        if all.iter().all(|run| run.is_over()) {
             return true;
         }
         if Instant::now() >= end {
             return false;
         }
         sleep(LOOK).await;
-    }
-}
-
-/// What the kernel says of a process.
-struct Stat {
-    state: String,
-    group: Pid,
-    /// Clock ticks from boot to its start.
-    started_ticks: u64,
-}
-
-/// State, group and start of a process: what follows the name, which may itself have spaces and brackets.
-fn stat(process: Pid) -> Option<Stat> {
-    let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    let (_, fields) = text.rsplit_once(") ")?;
-    let fields: Vec<&str> = fields.split(' ').collect();
-    // These are counted from field 3, the state: the group is field 5, the start field 22.
-    let field = |number: usize| fields.get(number - 3).copied();
-    Some(Stat {
-        state: field(3)?.to_owned(),
-        group: Pid::from_raw(field(5)?.parse().ok()?)?,
-        started_ticks: field(22)?.parse().ok()?,
-    })
-}
-
-fn is_zombie(process: Pid) -> bool {
-    stat(process).is_none_or(|stat| stat.has_ended())
-}
-
-impl Stat {
-    fn has_ended(&self) -> bool {
-        self.state == "Z" || self.state == "X"
     }
 }
 
@@ -161,31 +141,10 @@ pub(crate) fn run_of(process: Pid) -> Option<String> {
 }
 
 fn identify(process: Pid) -> Option<Child> {
-    let Stat { started_ticks, .. } = stat(process)?;
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    Some(Child { spec: 1, process: process.as_raw_nonzero().get(), started_ticks, boot })
+    let Run { started_ticks, .. } = Run::of(process)?;
+    Some(Child { spec: 1, process: process.as_raw_nonzero().get(), started_ticks, boot: this_boot() })
 }
 
-/// Running processes, but for this one, that are wanted.
-fn find(wanted: impl Fn(Pid, &Stat) -> bool) -> Vec<Pid> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let own = std::process::id();
-    processes
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|process| u32::try_from(*process) != Ok(own))
-        .filter_map(Pid::from_raw)
-        .filter(|process| stat(*process).is_some_and(|stat| !stat.has_ended() && wanted(*process, &stat)))
-        .collect()
-}
-
-/// Whether a process sees the same file systems as this one: in another container a path, or a process id, means another thing.
-fn shares_files(process: Pid) -> bool {
-    let mounts = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    mounts(&process.as_raw_nonzero().to_string()) == mounts("self")
-}
-
-/// Whether the environment of a process has one of these variables; that of other users cannot be read and is not ours.
-fn is_marked(process: Pid, marks: &[String]) -> bool {
-    let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|variable| marks.iter().any(|mark| mark.as_bytes() == variable))
+fn this_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

@@ -8,8 +8,9 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::process::Child;
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -118,6 +119,27 @@ struct Running {
     readers: JoinSet<()>,
 }
 
+impl Running {
+    /// Waits until the child has ended. Its number, and that of its group, are still its own then. Cancel safe.
+    async fn ends(&mut self) {
+        let Some((process, mut ends)) = self.group.zip(unix::signal(SignalKind::child()).ok()) else {
+            // Told again by the wait that follows.
+            return drop(self.child.wait().await);
+        };
+        while !has_ended(process) {
+            ends.recv().await;
+        }
+    }
+
+    /// Kills what is left in the group, and takes the child's status.
+    async fn finish(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(group) = self.group {
+            signal(group, Signal::KILL);
+        }
+        self.child.wait().await
+    }
+}
+
 enum Happened {
     Order(Option<Order>),
     Ended(std::io::Result<ExitStatus>),
@@ -205,12 +227,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// It ended by itself: what it left in its group goes too.
+    /// It ended by itself, and what it left in its group went too.
     async fn ended(&mut self, how: String) {
         if let Some(running) = self.child.take() {
-            if let Some(group) = running.group {
-                signal(group, Signal::KILL);
-            }
             finish_output(running.readers).await;
         }
         leftover::forget(&self.folder);
@@ -233,12 +252,11 @@ impl Keeper {
         let Some(mut running) = self.child.take() else { return };
         if let Some(group) = running.group {
             signal(group, Signal::TERM);
-            if timeout(self.config.stop_timeout, running.child.wait()).await.is_err() {
+            if timeout(self.config.stop_timeout, running.ends()).await.is_err() {
                 tracing::warn!(folder = %self.folder.display(), "did not end on SIGTERM and is killed");
             }
-            signal(group, Signal::KILL);
         }
-        if let Err(error) = running.child.wait().await {
+        if let Err(error) = running.finish().await {
             tracing::warn!(%error, "a stopped process cannot be waited for");
         }
         finish_output(running.readers).await;
@@ -246,10 +264,19 @@ impl Keeper {
     }
 }
 
+/// Whether a child has ended, without waiting for it: what has its number is still the child.
+fn has_ended(child: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(child), look), Ok(None))
+}
+
 /// Cancel safe, as `Child::wait` is.
 async fn wait(running: Option<&mut Running>) -> std::io::Result<ExitStatus> {
     match running {
-        Some(running) => running.child.wait().await,
+        Some(running) => {
+            running.ends().await;
+            running.finish().await
+        }
         None => std::future::pending().await,
     }
 }
