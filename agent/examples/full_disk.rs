@@ -1,6 +1,7 @@
 //! Installs on a disk that is full, read-only, or gone: a small tmpfs, filled, remounted and taken away for real.
 //!
-//! `groundswell-testnet full-disk` runs it; it needs the right to mount, and says so and fails when it has not.
+//! `groundswell-testnet full-disk` runs it. It needs the right to mount: where this process has none it takes mount and user
+//! namespaces of its own (`unshare`). Where it may not do that either it says so and fails.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a proof talks to people and may panic")]
 
 #[path = "../tests/it/workshop.rs"]
@@ -134,7 +135,7 @@ async fn staging_on_a_full_disk() -> Result<(), String> {
         matches!(&report, Report::StageFailed { fault: Fault::DiskFull, reason, .. } if reason.starts_with("disk-full")),
         "{report:?}"
     );
-    assert!(scene.runs(1) && scene.executor.found().await.described(Slot::B).is_none());
+    assert!(scene.runs(1) && scene.executor.found().await.unwrap().described(Slot::B).is_none());
     assert_eq!(scene.holds(), [HoldCode::DiskFull]);
     scene.disk.make_room();
     assert_eq!(scene.stage(&two).await, Report::Staged { release: two.release });
@@ -218,8 +219,40 @@ fn mount_move(from: &Path, to: &Path) -> Result<(), String> {
 /// Err: why no small disk could be mounted. What is not as it must be panics.
 type Telling = std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>>;
 
+/// Set for the process in namespaces of its own.
+const INSIDE: &str = "GROUNDSWELL_FULL_DISK_INSIDE";
+
+/// Whether this process may mount.
+fn may_mount() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = mount(&["-t", "tmpfs", "groundswell-full-disk"], folder.path()).is_ok();
+    if mounted {
+        let _ = Command::new("umount").arg(folder.path()).status();
+    }
+    mounted
+}
+
+/// Runs this program once more where it may mount; its end, where that could be done.
+fn inside() -> Option<ExitCode> {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]).arg(program).env(INSIDE, "1");
+    let status = command.status().ok()?;
+    Some(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os(INSIDE).is_none() && !may_mount() {
+        return inside().unwrap_or_else(|| {
+            println!("this proof needs the right to mount, or `unshare`");
+            ExitCode::FAILURE
+        });
+    }
+    prove()
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn prove() -> ExitCode {
     let scenes: [(&str, Telling); 5] = [
         ("staging on a full disk", Box::pin(staging_on_a_full_disk())),
         ("activate and confirm on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(true))),
