@@ -1,7 +1,9 @@
 //! The file of a build, opened once: what was hashed is what is started, whatever becomes of its name meanwhile.
 //!
-//! It is run as `/proc/self/fd/N`. A script is opened once more by its interpreter and therefore keeps its descriptor; a
-//! binary does not. Where `/proc` is missing the name is used, if it still leads to the very file.
+//! It is run as `/proc/self/fd/N`. What an interpreter opens once more, a script or a format that was registered with
+//! binfmt_misc, therefore keeps its descriptor; a binary does not. A binary of another machine cannot be told from one of
+//! this: an emulator must be registered with the flag `O`, by which the kernel hands it the open file, or the build cannot be
+//! started and its trial is given up. Where `/proc` is missing the name is used, if it still leads to the very file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -16,8 +18,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use crate::install::files::{Link, Reading as _, open_regular};
 use crate::install::slots::{Mismatch, verify_open};
 
-/// Begins a file that an interpreter reads.
-const SCRIPT: &[u8] = b"#!";
+/// Begins a file that the kernel runs by itself.
+const BINARY: &[u8] = b"\x7fELF";
 
 /// The file of a build.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Program {
                 Err(error) => Err(error),
             };
         }
-        if is_script(file)? {
+        if !is_binary(file)? {
             fcntl_setfd(file, FdFlags::empty())?;
         }
         Ok(self.known_as(&open))
@@ -83,9 +85,9 @@ impl Program {
     }
 }
 
-fn is_script(mut file: &File) -> io::Result<bool> {
+fn is_binary(mut file: &File) -> io::Result<bool> {
     let mut first = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    file.take(SCRIPT.len() as u64).read_to_end(&mut first)?;
-    Ok(first == SCRIPT)
+    file.take(BINARY.len() as u64).read_to_end(&mut first)?;
+    Ok(first == BINARY)
 }
