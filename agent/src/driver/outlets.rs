@@ -229,7 +229,7 @@ fn failed_report(step: &Step) -> Option<Box<dyn FnOnce(Reason) -> Report>> {
         }
         Step::Activate { install, .. } => {
             let release = install.release;
-            Some(Box::new(move |reason| Report::ActivateFailed { release, reason }))
+            Some(Box::new(move |reason| Report::ActivateFailed { release, reason, at_fault: true }))
         }
         Step::Fetch { .. } | Step::CancelFetch { .. } | Step::Confirm { .. } | Step::Revert { .. } => None,
     }

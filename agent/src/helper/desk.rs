@@ -25,7 +25,7 @@ use crate::config::HelperProduct;
 use crate::effects::blocking;
 use crate::install::activate::{Launch, Starter};
 use crate::install::artifact::ArtifactSource;
-use crate::install::disk::{Disk, Place};
+use crate::install::disk::{Disk, Failure, Place};
 use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
 use crate::install::lock::{Lock, lock};
@@ -115,14 +115,17 @@ impl Desk {
     /// What slots and journal say.
     ///
     /// `checked`: the file in the idle slot is read and hashed for it.
-    pub async fn state(&self, checked: bool) -> State {
-        let found = self.executor.found().await;
+    ///
+    /// # Errors
+    /// Where the disk does not tell.
+    pub async fn state(&self, checked: bool) -> Result<State, Failure> {
+        let found = self.executor.found().await?;
         let staged = match checked {
             true => self.executor.checked_staged().await,
             false => found.staged().map(|contents| contents.release),
         };
         let trial = found.open().filter(|entry| matches!(entry.mark, Mark::Watch { .. }));
-        State {
+        Ok(State {
             running: found.running(),
             floor: found.floor(),
             trial: trial.map(|entry| entry.transaction.contents.release),
@@ -130,7 +133,7 @@ impl Desk {
             staged,
             denied: found.denied.iter().map(|denied| denied.release).collect(),
             launch: self.launched(&found).as_ref().map(launched),
-        }
+        })
     }
 
     /// What `current` leads to.
@@ -169,12 +172,15 @@ impl Desk {
 
     /// Switches to what is staged, if documents still warrant it.
     pub async fn activate(&mut self, release: Digest, claim: ClaimName) -> Reply {
-        let found = self.executor.found().await;
+        let found = match self.executor.found().await {
+            Ok(found) => found,
+            Err(failure) => return refused((Why::Disk, failure.to_string())),
+        };
         // On trial already: asked a second time, after a connection that broke.
         if let Some(entry) = found.open().filter(|entry| matches!(entry.mark, Mark::Watch { .. }))
             && entry.transaction.contents.release == release
         {
-            return Reply::Done { outcome: Outcome::Activated, state: self.state(false).await };
+            return self.done(Outcome::Activated).await;
         }
         match self.warrant(release).await {
             Ok(Warrant { install, .. }) => {
@@ -205,18 +211,27 @@ impl Desk {
         let disk = Arc::clone(&self.disk);
         blocking(move || disk.make_reserve()).await;
         self.raise_floor().await;
-        Reply::Done { outcome: told(outcome), state: self.state(false).await }
+        self.done(told(outcome)).await
+    }
+
+    async fn done(&self, outcome: Outcome) -> Reply {
+        match self.state(false).await {
+            Ok(state) => Reply::Done { outcome, state },
+            Err(failure) => refused((Why::Disk, failure.to_string())),
+        }
     }
 
     /// The floor of the slots, once more beside the documents: a description that is damaged does not lower it.
     async fn raise_floor(&self) {
         let (archive, product) = (Arc::clone(&self.archive), self.settings.product.clone());
-        let floor = self.executor.found().await.floor();
+        // What the disk does not tell now it tells after the next order.
+        let Ok(found) = self.executor.found().await else { return };
+        let floor = found.floor();
         blocking(move || archive.lock().unwrap_or_else(PoisonError::into_inner).raise_floor(&product, floor)).await;
     }
 
     async fn warrant(&self, release: Digest) -> Result<Warrant, Refusal> {
-        let found = self.executor.found().await;
+        let found = self.executor.found().await.map_err(|failure| (Why::Disk, failure.to_string()))?;
         let archive = Arc::clone(&self.archive);
         let product = self.settings.product.clone();
         let lock = self.settings.config.version_lock.clone();
@@ -279,7 +294,7 @@ fn kind(unwarranted: &Unwarranted) -> Why {
     }
 }
 
-fn refused((why, text): Refusal) -> Reply {
+pub(super) fn refused((why, text): Refusal) -> Reply {
     Reply::Refused { why, text: Reason::lossy(&text) }
 }
 

@@ -22,7 +22,7 @@ use super::account::{Account, AccountError};
 use super::archive::{Archive, OfferError, Pins};
 use super::beneath::Beneath;
 use super::channel::{self, Frame, ReadError};
-use super::desk::{Desk, Settings, SharedArchive};
+use super::desk::{Desk, Settings, SharedArchive, refused};
 use super::ground::{self, GroundError};
 use super::wire::{FrameError, Kind, Order, Reply, Why, decode_order, encode_reply};
 use crate::agent::{local_trust, platform};
@@ -335,7 +335,10 @@ impl Shared {
         let mut desk = desk.lock().await;
         let Some(desk) = desk.as_mut().filter(|_| !*self.stopping.borrow()) else { return stopping() };
         match order {
-            Order::State { .. } => Reply::State(desk.state(true).await),
+            Order::State { .. } => match desk.state(true).await {
+                Ok(state) => Reply::State(state),
+                Err(failure) => refused((Why::Disk, failure.to_string())),
+            },
             Order::Stage { release, .. } => desk.stage(release, file).await,
             Order::Activate { release, claim, .. } => desk.activate(release, claim).await,
             Order::Confirm { release, .. } => desk.confirm(release).await,

@@ -10,15 +10,14 @@ use groundswell_core::node::input::Fault;
 use groundswell_core::text::{Product, Reason};
 
 use super::artifact::ArtifactSource;
-use super::durable::{is_disk_full, replace};
+use super::durable::is_disk_full;
 use super::files::Files;
 use super::journal::Journal;
-use super::slots::{FillError, Room, Slots};
+use super::reserve::Reserve;
+use super::slots::{FillError, Kept, Room, Slots};
 
-/// Taken beforehand, so that a full disk never keeps an install from writing down how far it is or from going back.
-const RESERVE: &str = "reserve";
 /// The journal at its longest, and each small file of ours once more beside itself, on blocks of 4 KiB.
-const RESERVE_BYTES: usize = 96 * 1024;
+const RESERVE: Reserve = Reserve { name: "reserve", size_bytes: 96 * 1024 };
 
 /// Where one product lives.
 #[derive(Clone, Debug)]
@@ -53,20 +52,30 @@ pub struct Failure {
     pub reason: String,
     /// The last lines of output, where a process had any.
     pub output: String,
+    /// What was installed is to blame, or may be. A disk that takes no writes says nothing of it.
+    pub at_fault: bool,
 }
 
 impl Failure {
     /// A failure of anything but space.
     #[must_use]
     pub fn broken(reason: impl Into<String>) -> Self {
-        Self { fault: Fault::Broken, reason: reason.into(), output: String::new() }
+        Self { fault: Fault::Broken, reason: reason.into(), output: String::new(), at_fault: true }
+    }
+
+    /// A failure of this device, which says nothing of what is installed.
+    #[must_use]
+    pub fn of_the_device(reason: impl Into<String>) -> Self {
+        Self { at_fault: false, ..Self::broken(reason) }
     }
 
     fn io(operation: &Operation, error: &io::Error) -> Self {
         if is_disk_full(error) {
-            return Self { fault: Fault::DiskFull, ..Self::broken(format!("disk-full: cannot {operation}: {error}")) };
+            return Self { fault: Fault::DiskFull, ..Self::of_the_device(format!("disk-full: cannot {operation}: {error}")) };
         }
-        Self::broken(format!("cannot {operation}: {error}"))
+        // What is in the slot is not what it should be.
+        let at_fault = error.kind() == io::ErrorKind::InvalidData;
+        Self { at_fault, ..Self::broken(format!("cannot {operation}: {error}")) }
     }
 
     fn fill(operation: &Operation, error: &FillError) -> Self {
@@ -75,7 +84,7 @@ impl Failure {
             FillError::Space { .. } | FillError::Quota { .. } => {}
             _ => return Self::broken(format!("cannot {operation}: {error}")),
         }
-        Self { fault: Fault::DiskFull, ..Self::broken(format!("disk-full: cannot {operation}: {error}")) }
+        Self { fault: Fault::DiskFull, ..Self::of_the_device(format!("disk-full: cannot {operation}: {error}")) }
     }
 
     /// Reason and output in one text of a record's length: the reason first, then the end of the output.
@@ -104,21 +113,14 @@ impl Disk {
 
     /// Takes the reserve again, where it was used up and there is space.
     pub fn make_reserve(&self) {
-        let Place { files, folder, .. } = &self.place;
-        let reserve = folder.join(RESERVE);
-        if matches!(files.kind(&reserve), Ok(Some(_)) | Err(_)) {
-            return;
-        }
-        if let Err(error) = replace(&**files, folder, RESERVE, &[0; RESERVE_BYTES]) {
-            tracing::debug!(path = %reserve.display(), %error, "no space is held in reserve");
-        }
+        RESERVE.make(&*self.place.files, &self.place.folder);
     }
 
     /// Whether the slots hold more than they may, as after the bound was lowered.
     #[must_use]
     pub fn holds_too_much(&self) -> bool {
-        let held = self.slots.held_bytes(Slot::A).saturating_add(self.slots.held_bytes(Slot::B));
-        held > self.place.room.slot_bytes
+        let held = |slot| self.slots.held_bytes(slot).unwrap_or_default();
+        held(Slot::A).saturating_add(held(Slot::B)) > self.place.room.slot_bytes
     }
 
     /// The slots.
@@ -128,18 +130,29 @@ impl Disk {
     }
 
     /// What the disk says now.
-    #[must_use]
-    pub fn found(&self) -> Found {
+    ///
+    /// # Errors
+    /// Where it does not tell: nothing is decided by what it may hold.
+    pub fn found(&self) -> Result<Found, Failure> {
+        self.try_found().map_err(|error| Failure::of_the_device(format!("cannot read what is installed: {error}")))
+    }
+
+    fn try_found(&self) -> io::Result<Found> {
         let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        Found {
+        let confirmed = self.slots.confirmed()?;
+        Ok(Found {
             entry: journal.last().cloned(),
-            current: self.slots.current(),
-            a: self.slots.described(Slot::A),
-            b: self.slots.described(Slot::B),
-            confirmed: self.slots.confirmed(),
-            denied: self.slots.denied(),
+            current: self.slots.current()?,
+            a: self.slots.described(Slot::A)?,
+            b: self.slots.described(Slot::B)?,
+            damaged: confirmed == Kept::Damaged,
+            confirmed: match confirmed {
+                Kept::Said(confirmed) => Some(confirmed),
+                Kept::Absent | Kept::Damaged => None,
+            },
+            denied: self.slots.denied()?,
             boot: self.place.boot.clone(),
-        }
+        })
     }
 
     /// Does an operation on files, blocking; what concerns processes is not for here.
@@ -151,7 +164,11 @@ impl Disk {
             return self.fill(operation, *slot, contents);
         }
         let done = match self.try_perform(operation) {
-            Err(error) if is_disk_full(&error) && may_spend(operation) && self.spend_reserve() => self.try_perform(operation),
+            Err(error)
+                if is_disk_full(&error) && may_spend(operation) && RESERVE.spend(&*self.place.files, &self.place.folder) =>
+            {
+                self.try_perform(operation)
+            }
             done => done,
         };
         done.map_err(|error| Failure::io(operation, &error))
@@ -174,15 +191,6 @@ impl Disk {
             | Operation::Restart(..)
             | Operation::Booted(..) => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not done by small files")),
         }
-    }
-
-    /// Gives the reserve up; `false` when it was used up before.
-    fn spend_reserve(&self) -> bool {
-        let spent = self.place.files.remove_file(&self.place.folder.join(RESERVE)).is_ok();
-        if spent {
-            tracing::warn!(folder = %self.place.folder.display(), "the disk is full: an install goes on with the space held in reserve");
-        }
-        spent
     }
 
     fn fill(&self, operation: &Operation, slot: Slot, contents: &Contents) -> Result<(), Failure> {

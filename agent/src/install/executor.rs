@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_core::digest::Digest;
-use groundswell_core::install::machine::{self, Cause, Plan};
+use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
 use groundswell_core::install::recovery::{self, Ending, Recovery};
-use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Operation, Slot};
+use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Operation, Slot, Way};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
@@ -117,15 +117,35 @@ impl Executor {
     }
 
     /// What the disk says now.
-    pub async fn found(&self) -> Found {
+    ///
+    /// # Errors
+    /// Where it does not tell.
+    pub async fn found(&self) -> Result<Found, Failure> {
         let disk = Arc::clone(&self.disk);
         blocking(move || disk.found()).await
+    }
+
+    /// The same, waiting for a disk that does not tell: nothing true could be said meanwhile. `None`: the device stops.
+    async fn found_at_last(&mut self) -> Option<Found> {
+        loop {
+            match self.found().await {
+                Ok(found) => return Some(found),
+                Err(failure) => {
+                    tracing::error!(product = %self.product, %failure, "tried again");
+                    stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
+                }
+            }
+        }
     }
 
     /// Finishes or takes back what the last run left, and tells what there is; `None` when the device stops before
     /// that, or the machine restarts for it.
     pub async fn recover(&mut self) -> Option<Recovered> {
-        let mut recovery = recovery::recover(&self.found().await, self.manner);
+        let found = self.found_at_last().await?;
+        if found.is_lost() {
+            tracing::error!(product = %self.product, "{}", Refusal::Lost);
+        }
+        let mut recovery = recovery::recover(&found, self.manner);
         if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
             match self.run(&recovery.operations).await {
                 Ok(()) => {}
@@ -134,26 +154,26 @@ impl Executor {
             }
         } else {
             while !self.went_back(&recovery).await? {
-                recovery = recovery::recover(&self.found().await, self.manner);
+                recovery = recovery::recover(&self.found_at_last().await?, self.manner);
             }
         }
         let ending = recovery.ending;
         let staged = self.checked_staged().await;
-        let found = self.found().await;
-        let (trial, reverted) = match ending {
-            Ending::Settled | Ending::Restarting => (None, None),
-            Ending::Trial(release) => (Some(release), None),
-            Ending::Reverted(release, reason) => (None, Some((release, reason))),
+        let found = self.found_at_last().await?;
+        let (trial, reverted, at_fault) = match ending {
+            Ending::Settled | Ending::Restarting => (None, None, true),
+            Ending::Trial(release) => (Some(release), None, true),
+            Ending::Reverted(release, reason, at_fault) => (None, Some((release, reason)), at_fault),
         };
         let denied = found.denied.iter().map(|denied| denied.release).collect();
-        Some(Recovered { running: self.what_runs(&found), floor: found.floor(), trial, reverted, staged, denied })
+        Some(Recovered { running: self.what_runs(&found), floor: found.floor(), trial, reverted, at_fault, staged, denied })
     }
 
     /// Goes back after an operation of a recovered trial failed; where that leads.
     async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
-        let reason = failure.with_output();
+        let cause = Cause { reason: failure.with_output(), at_fault: failure.at_fault };
         loop {
-            let way_back = recovery::give_up(&self.found().await, &reason, self.manner, failed);
+            let way_back = recovery::give_up(&self.found_at_last().await?, &cause, self.manner, failed);
             if self.went_back(&way_back).await? {
                 return Some(way_back.ending);
             }
@@ -177,10 +197,10 @@ impl Executor {
 
     /// The release in the idle slot, if its file still has the signed digest.
     pub async fn checked_staged(&self) -> Option<Digest> {
-        let found = self.found().await;
-        let contents = found.staged()?.clone();
+        let found = self.found().await.ok()?;
+        let (idle, contents) = (found.idle()?, found.staged()?.clone());
         let release = contents.release;
-        match self.file(Operation::Verify(found.idle(), contents)).await {
+        match self.file(Operation::Verify(idle, contents)).await {
             Ok(()) => Some(release),
             Err(failure) => {
                 tracing::warn!(product = %self.product, %failure, "the staged version is damaged and will be staged again");
@@ -215,22 +235,28 @@ impl Executor {
         let failed = |failure: &Failure| {
             Outcome::Report(Report::StageFailed { release, fault: failure.fault, reason: Reason::lossy(&failure.reason) })
         };
-        let found = self.found().await;
+        let found = match self.found().await {
+            Ok(found) => found,
+            Err(failure) => return failed(&failure),
+        };
         let operations = match machine::stage(&found, install) {
             Err(refusal) => return failed(&Failure::broken(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Staged { release }),
         };
         let contents = Contents::of(install);
-        if found.staged() == Some(&contents) && self.file(Operation::Verify(found.idle(), contents)).await.is_ok() {
+        if let Some(idle) = found.idle().filter(|_| found.staged() == Some(&contents))
+            && self.file(Operation::Verify(idle, contents)).await.is_ok()
+        {
             return Outcome::Report(Report::Staged { release });
         }
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Staged { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
             Err(Stopped::Failed(_, failure)) => {
-                let give_back = machine::unstage(&self.found().await);
-                self.insist(&give_back).await;
+                if let Ok(found) = self.found().await {
+                    self.insist(&machine::unstage(&found)).await;
+                }
                 failed(&failure)
             }
         }
@@ -238,8 +264,19 @@ impl Executor {
 
     async fn activate(&mut self, install: &Install, claim: ClaimName) -> Outcome {
         let release = install.release;
-        let failed = |failure: &Failure| Outcome::Report(Report::ActivateFailed { release, reason: failure.with_output() });
-        let operations = match machine::activate(&self.found().await, install, claim, self.manner) {
+        let product = self.product.clone();
+        let failed = |failure: &Failure| {
+            let (reason, at_fault) = (failure.with_output(), failure.at_fault);
+            if !at_fault {
+                tracing::error!(%product, %failure, "the version cannot be switched to; it is not to blame");
+            }
+            Outcome::Report(Report::ActivateFailed { release, reason, at_fault })
+        };
+        let found = match self.found().await {
+            Ok(found) => found,
+            Err(failure) => return failed(&failure),
+        };
+        let operations = match machine::activate(&found, install, claim, self.manner) {
             Err(refusal) => return failed(&Failure::broken(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Activated { release }),
@@ -252,7 +289,11 @@ impl Executor {
     }
 
     async fn confirm(&mut self, release: Digest) -> Outcome {
-        let operations = match machine::confirm(&self.found().await, release) {
+        let found = match self.found().await {
+            Ok(found) => found,
+            Err(failure) => return self.again(&failure),
+        };
+        let operations = match machine::confirm(&found, release) {
             Err(refusal) => {
                 tracing::error!(product = %self.product, %release, %refusal, "asked to confirm what is not on trial");
                 return Outcome::Report(Report::ConfirmFailed { release, reason: Reason::lossy(&refusal.to_string()) });
@@ -270,8 +311,17 @@ impl Executor {
         }
     }
 
+    /// A confirm or a revert of which the disk does not tell how far it is: tried again until it does.
+    fn again(&self, failure: &Failure) -> Outcome {
+        tracing::error!(product = %self.product, %failure, "tried again");
+        Outcome::Again
+    }
+
     async fn revert(&mut self, release: Digest, cause: &Cause) -> Outcome {
-        let found = self.found().await;
+        let found = match self.found().await {
+            Ok(found) => found,
+            Err(failure) => return self.again(&failure),
+        };
         let operations = match machine::revert(&found, release, cause, self.manner) {
             Plan::TooLate => {
                 // The decision to confirm is on disk already: finish it, whatever the core forgot.
@@ -291,7 +341,10 @@ impl Executor {
             }
             WayBack::Stopping => return Outcome::Stopping,
         };
-        let found = self.found().await;
+        let found = match self.found().await {
+            Ok(found) => found,
+            Err(failure) => return self.again(&failure),
+        };
         if found.current != found.confirmed.as_ref().map(|confirmed| confirmed.slot) {
             self.pending.clear();
             return Outcome::Again;
@@ -305,7 +358,8 @@ impl Executor {
 
     /// Gives back the space of what can never run again, when there is too little. `true` when something was removed.
     pub async fn reclaim(&mut self) -> bool {
-        let operations = machine::reclaim(&self.found().await);
+        let Ok(found) = self.found().await else { return false };
+        let operations = machine::reclaim(&found);
         let mut removed = false;
         for operation in operations {
             match self.file(operation).await {
@@ -328,10 +382,15 @@ impl Executor {
     }
 
     /// Does operations in order and goes on after a failure: on the way back every step that works helps.
-    /// What the journal still lacks is kept for later.
+    /// What the disk still lacks is kept for later.
     async fn insist(&mut self, operations: &[Operation]) -> WayBack {
         let mut trouble = None;
         for (place, operation) in operations.iter().enumerate() {
+            let closes = matches!(operation, Operation::Note(Entry { mark: Mark::Closed, .. }));
+            if closes && !self.pending.is_empty() {
+                self.pending.push(operation.clone());
+                continue;
+            }
             let mut left = match operation {
                 Operation::Start(..) | Operation::Stop(..) => REVERT_STARTS,
                 _ => 1,
@@ -351,13 +410,19 @@ impl Executor {
                 Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
                     trouble = Some(failure);
                 }
-                Operation::Note(Entry { mark: Mark::Closed, .. }) => self.pending.push(operation.clone()),
+                // The journal is closed last: what is still missing tells that the version was left.
+                Operation::Deny(_) | Operation::Describe(..) => self.pending.push(operation.clone()),
+                _ if closes => self.pending.push(operation.clone()),
                 // A command would start what `current` still leads to: the rest comes when the disk takes writes again.
                 Operation::Point(_) => {
                     self.pending.extend(operations.iter().skip(place).cloned());
                     return WayBack::Unfinished(failure);
                 }
-                Operation::Restart(..) => return WayBack::Unfinished(failure),
+                // A restart that is not written down would be repeated for ever.
+                Operation::Note(Entry { mark: Mark::Revert { way: Way::Restarting { .. }, .. }, .. })
+                | Operation::Restart(..) => {
+                    return WayBack::Unfinished(failure);
+                }
                 _ => {}
             }
         }
@@ -377,36 +442,37 @@ impl Executor {
     }
 
     async fn perform(&mut self, operation: &Operation) -> Result<(), Stopped> {
+        let failed = |failure| Stopped::Failed(Box::new(operation.clone()), failure);
         let result = match operation {
             Operation::Start(slot, contents) => {
-                let launch = self.launch(*slot, contents).await;
+                let launch = self.launch(*slot, contents).await.map_err(failed)?;
                 self.note_start(Some(launch.clone()));
                 stoppable(&mut self.stopping, self.starter.start(&launch)).await?
             }
             Operation::Keep(slot, contents) => {
-                let launch = self.launch(*slot, contents).await;
+                let launch = self.launch(*slot, contents).await.map_err(failed)?;
                 if self.launch.as_ref().map(|running| &running.binary) != Some(&launch.binary) {
                     self.note_start(Some(launch.clone()));
                 }
                 stoppable(&mut self.stopping, self.starter.keep(&launch)).await?
             }
             Operation::Stop(slot, contents) => {
-                let launch = self.launch(*slot, contents).await;
+                let launch = self.launch(*slot, contents).await.map_err(failed)?;
                 self.note_start(None);
                 stoppable(&mut self.stopping, self.starter.stop(&launch)).await?
             }
             Operation::Restart(slot, contents) => {
-                let launch = self.launch(*slot, contents).await;
+                let launch = self.launch(*slot, contents).await.map_err(failed)?;
                 Err(stoppable(&mut self.stopping, self.starter.restart_machine(&launch)).await?)
             }
             Operation::Booted(slot, contents) => {
-                let launch = self.launch(*slot, contents).await;
+                let launch = self.launch(*slot, contents).await.map_err(failed)?;
                 stoppable(&mut self.stopping, self.starter.booted(&launch)).await?
             }
             Operation::Hook(place, slot, contents) => self.hook(*place, *slot, contents).await?,
             _ => self.file(operation.clone()).await,
         };
-        result.map_err(|failure| Stopped::Failed(Box::new(operation.clone()), failure))
+        result.map_err(failed)
     }
 
     /// Runs a hook. From the decision to confirm on, its failure is only told.
@@ -414,8 +480,11 @@ impl Executor {
         if !self.hooks.commands.contains_key(&place) {
             return Ok(Ok(()));
         }
-        let launch = self.launch(slot, contents).await;
-        let reason = match self.found().await.open() {
+        let (launch, found) = match (self.launch(slot, contents).await, self.found().await) {
+            (Ok(launch), Ok(found)) => (launch, found),
+            (Err(failure), _) | (_, Err(failure)) => return Ok(Err(failure)),
+        };
+        let reason = match found.open() {
             Some(Entry { mark: Mark::Revert { reason, .. }, .. }) => Some(reason.clone()),
             _ => None,
         };
@@ -440,10 +509,10 @@ impl Executor {
         self.starts = self.starts.saturating_add(1);
     }
 
-    async fn launch(&self, slot: Slot, contents: &Contents) -> Launch {
-        let found = self.found().await;
+    async fn launch(&self, slot: Slot, contents: &Contents) -> Result<Launch, Failure> {
+        let found = self.found().await?;
         let open = found.open().map(|entry| &entry.transaction).filter(|transaction| transaction.to == slot);
-        Launch::new(self.disk.slots(), slot, contents.clone(), open)
+        Ok(Launch::new(self.disk.slots(), slot, contents.clone(), open))
     }
 }
 

@@ -17,6 +17,7 @@ pub mod forks;
 pub mod journal;
 pub(crate) mod lock;
 pub mod remote;
+pub(crate) mod reserve;
 pub mod slots;
 
 pub use artifact::ArtifactSource;

@@ -108,7 +108,7 @@ impl Remote {
                 Ok(Reply::State(state)) => {
                     self.learn(&state);
                     let State { running, floor, trial, reverted, staged, denied, .. } = state;
-                    return Some(Recovered { running, floor, trial, reverted, staged, denied });
+                    return Some(Recovered { running, floor, trial, reverted, at_fault: true, staged, denied });
                 }
                 Ok(reply) => tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply)),
                 Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),
@@ -185,7 +185,8 @@ impl Remote {
     }
 
     async fn activate(&mut self, release: Digest, order: &Order, papers: &[Vec<u8>]) -> Outcome {
-        let failed = |reason: &str| Outcome::Report(Report::ActivateFailed { release, reason: Reason::lossy(reason) });
+        let failed =
+            |reason: &str| Outcome::Report(Report::ActivateFailed { release, reason: Reason::lossy(reason), at_fault: true });
         let began = Instant::now();
         let mut heard = false;
         loop {
@@ -194,7 +195,7 @@ impl Remote {
                     return Outcome::Report(Report::Activated { release });
                 }
                 Ok(Reply::Done { outcome: wire::Outcome::ActivateFailed { reason }, .. }) => {
-                    return Outcome::Report(Report::ActivateFailed { release, reason });
+                    return Outcome::Report(Report::ActivateFailed { release, reason, at_fault: true });
                 }
                 Ok(Reply::Refused { why: Why::Busy | Why::Stopping | Why::Disk, text }) => {
                     tracing::warn!(product = %self.product, "the helper does not switch yet: {}", text.as_str());

@@ -59,6 +59,17 @@ struct DeniedList {
     denied: Vec<Denied>,
 }
 
+/// What a small file of ours says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept<T> {
+    /// It is not there.
+    Absent,
+    /// It is there, and not what we wrote.
+    Damaged,
+    /// What it says.
+    Said(T),
+}
+
 /// How much the slots of one product may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -171,30 +182,45 @@ impl Slots {
         self.slot_folder(slot).join(self.product.as_str())
     }
 
-    /// Where `current` leads; `None` when it is missing or leads elsewhere.
-    #[must_use]
-    pub fn current(&self) -> Option<Slot> {
-        let target = self.files.read_link(&self.folder.join(CURRENT)).ok()?;
-        [Slot::A, Slot::B].into_iter().find(|slot| target == Path::new("slots").join(slot.name()))
+    /// Where `current` leads; `None` when it is missing, leads elsewhere, or is no symlink.
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn current(&self) -> io::Result<Option<Slot>> {
+        match self.files.read_link(&self.folder.join(CURRENT)) {
+            Ok(target) => Ok([Slot::A, Slot::B].into_iter().find(|slot| target == Path::new("slots").join(slot.name()))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What a slot says of itself; `None` when it is empty, half filled, or its description is damaged.
-    #[must_use]
-    pub fn described(&self, slot: Slot) -> Option<Described> {
-        let described: Described = self.read(&self.slot_folder(slot).join(DESCRIPTION))?;
-        (self.files.kind(&self.binary(slot)).ok()? == Some(Kind::File)).then_some(described)
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn described(&self, slot: Slot) -> io::Result<Option<Described>> {
+        let Kept::Said(described) = self.read(&self.slot_folder(slot).join(DESCRIPTION))? else { return Ok(None) };
+        let is_whole = self.files.kind(&self.binary(slot))? == Some(Kind::File);
+        Ok(is_whole.then_some(described))
     }
 
     /// The last confirmed version.
-    #[must_use]
-    pub fn confirmed(&self) -> Option<Confirmed> {
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn confirmed(&self) -> io::Result<Kept<Confirmed>> {
         self.read(&self.folder.join(CONFIRMED))
     }
 
-    /// Builds that failed here, oldest first.
-    #[must_use]
-    pub fn denied(&self) -> Vec<Denied> {
-        self.read::<DeniedList>(&self.folder.join(DENIED)).unwrap_or_default().denied
+    /// Builds that failed here, oldest first; none where the list is damaged.
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn denied(&self) -> io::Result<Vec<Denied>> {
+        match self.read::<DeniedList>(&self.folder.join(DENIED))? {
+            Kept::Said(list) => Ok(list.denied),
+            Kept::Absent | Kept::Damaged => Ok(Vec::new()),
+        }
     }
 
     /// Writes down what failed.
@@ -262,22 +288,21 @@ impl Slots {
 
     fn preflight(&self, slot: Slot, need: u64, room: Room) -> Result<(), FillError> {
         let Room { keep_free_bytes: keep_free, slot_bytes } = room;
-        let held = self.held_bytes(slot.other());
+        let cannot_look = |source| FillError::Slot { path: self.folder.clone(), source };
+        let held = self.held_bytes(slot.other()).map_err(cannot_look)?;
         if need.saturating_add(held) > slot_bytes {
             return Err(FillError::Quota { need, held, slot_bytes });
         }
-        let free = self
-            .files
-            .free_bytes(&self.folder)
-            .map_err(|source| FillError::Slot { path: self.folder.clone(), source })?
-            .saturating_sub(keep_free);
+        let free = self.files.free_bytes(&self.folder).map_err(cannot_look)?.saturating_sub(keep_free);
         if free < need { Err(FillError::Space { need, free, keep_free }) } else { Ok(()) }
     }
 
     /// How many bytes a slot's binary has, as it is described.
-    #[must_use]
-    pub fn held_bytes(&self, slot: Slot) -> u64 {
-        self.described(slot).map_or(0, |described| described.contents.size_bytes)
+    ///
+    /// # Errors
+    /// When the disk does not tell.
+    pub fn held_bytes(&self, slot: Slot) -> io::Result<u64> {
+        Ok(self.described(slot)?.map_or(0, |described| described.contents.size_bytes))
     }
 
     /// Writes a slot's description.
@@ -322,21 +347,31 @@ impl Slots {
         self.write(&self.folder, CONFIRMED, confirmed)
     }
 
-    fn read<T: DeserializeOwned>(&self, path: &Path) -> Option<T> {
-        let parsed = match read_small(&*self.files, path, DESCRIPTION_BYTES) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            read => read.and_then(|text| serde_json::from_slice::<Versioned<T>>(&text).map_err(io::Error::from)),
+    /// What a small file of ours says. Only what is not there is absent: a disk that does not tell is an error, for what
+    /// it holds may be the only word on which slot runs.
+    fn read<T: DeserializeOwned>(&self, path: &Path) -> io::Result<Kept<T>> {
+        let damaged = |error: &dyn std::fmt::Display| {
+            tracing::warn!(path = %path.display(), %error, "a damaged file is ignored");
+            Ok(Kept::Damaged)
         };
-        match parsed {
-            Ok(Versioned { spec: 1, content }) => Some(content),
+        let text = match read_small(&*self.files, path, DESCRIPTION_BYTES) {
+            Ok(text) => text,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound => Ok(Kept::Absent),
+                    // Something else in its place or in its folder's, or far too long.
+                    io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge | io::ErrorKind::NotADirectory => damaged(&error),
+                    _ => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+                };
+            }
+        };
+        match serde_json::from_slice::<Versioned<T>>(&text) {
+            Ok(Versioned { spec: 1, content }) => Ok(Kept::Said(content)),
             Ok(Versioned { spec, .. }) => {
                 tracing::warn!(path = %path.display(), spec, "a file of a newer agent is not understood");
-                None
+                Ok(Kept::Damaged)
             }
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "a damaged file is ignored");
-                None
-            }
+            Err(error) => damaged(&error),
         }
     }
 

@@ -4,6 +4,7 @@
 //! DATA/supervise/trial.json       the agent: try the build in this slot
 //! DATA/supervise/boots.json       the supervisor: how often it was started, and why it was given up
 //! DATA/supervise/remembered.json  the supervisor: the confirmed build as it last saw it
+//! DATA/supervise/*.reserve        the supervisor: space for the first two, for when the disk is full
 //! DATA/products/NAME/confirmed.json   the agent: the last confirmed build (see `install::slots`)
 //! ```
 //!
@@ -22,13 +23,18 @@ use groundswell_core::time::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::install::durable::{make_folder, read_small, remove_file, replace};
+use crate::install::durable::{is_disk_full, make_folder, read_small, remove_file, replace};
 use crate::install::files::Files;
+use crate::install::reserve::Reserve;
 
 const TRIAL: &str = "trial.json";
 const BOOTS: &str = "boots.json";
 const REMEMBERED: &str = "remembered.json";
 const CONFIRMED: &str = "confirmed.json";
+/// What a trial cannot do without is written on a full disk too: the file once more beside itself, on blocks of up to
+/// 16 KiB. One for each of the two that write, so that neither uses up the other's.
+const TRIAL_RESERVE: Reserve = Reserve { name: "trial.reserve", size_bytes: 32 * 1024 };
+const BOOTS_RESERVE: Reserve = Reserve { name: "boots.reserve", size_bytes: 32 * 1024 };
 /// A longer file is not read: each has a few hundred bytes.
 const MOST_BYTES: u64 = 64 * 1024;
 /// Of a reason so much is kept: a verdict carries less.
@@ -156,7 +162,7 @@ impl Marks {
     /// # Errors
     /// What the file system says.
     pub fn write_trial(&self, mark: &TrialMark) -> io::Result<()> {
-        self.write(TRIAL, mark)
+        self.write_at_last(TRIAL, mark, TRIAL_RESERVE)
     }
 
     /// Takes that back.
@@ -178,7 +184,14 @@ impl Marks {
     /// What the file system says; what was written before still holds.
     pub fn write_boots(&self, boots: &Boots) -> io::Result<()> {
         let given_up = boots.given_up.as_deref().map(|reason| cut(reason, REASON_BYTES).to_owned());
-        self.write(BOOTS, &BootsMark { trial: boots.trial.clone(), boots: boots.boots, given_up })
+        self.write_at_last(BOOTS, &BootsMark { trial: boots.trial.clone(), boots: boots.boots, given_up }, BOOTS_RESERVE)
+    }
+
+    /// Takes the space for a trial on a full disk, where it is not held and can be had.
+    pub fn make_reserve(&self) {
+        for reserve in [TRIAL_RESERVE, BOOTS_RESERVE] {
+            reserve.make(&*self.files, &self.folder);
+        }
     }
 
     /// Writes down which build is the confirmed one.
@@ -203,6 +216,14 @@ impl Marks {
             Ok(Ok(Versioned { spec: 1, content })) => Reading::Said(content),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
             _ => Reading::Unreadable,
+        }
+    }
+
+    /// Writes a file, from its reserve when the disk is full.
+    fn write_at_last<T: Serialize>(&self, name: &str, content: &T, reserve: Reserve) -> io::Result<()> {
+        match self.write(name, content) {
+            Err(error) if is_disk_full(&error) && reserve.spend(&*self.files, &self.folder) => self.write(name, content),
+            written => written,
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::sync::watch;
 
 use super::marks::{Marks, TrialMark};
-use super::notify::{ALIVE, Notifier, READY, SOCKET, WATCHDOG, WATCHDOG_FOR};
+use super::notify::{ALIVE, Notifier, READY, SIGNS, SOCKET, STANDARD_INPUT, WATCHDOG, WATCHDOG_FOR};
 use super::{SLOT, SUPERVISOR};
 use crate::clock;
 use crate::handle::Handle;
@@ -71,7 +71,9 @@ impl Parent {
         let mine = variable(WATCHDOG_FOR).is_none_or(|pid| pid == std::process::id().to_string());
         let watchdog = variable(WATCHDOG).filter(|_| mine).and_then(|text| text.parse().ok()).map(Duration::from_micros);
         let every = watchdog.map_or(SIGNS_EVERY, |watchdog| (watchdog / 3).max(Duration::from_millis(10)));
-        let notify = match variable(SOCKET).map(|name| Notifier::connect(&name)) {
+        let by_input = supervisor.is_some() && variable(SIGNS).as_deref() == Some(STANDARD_INPUT);
+        let listens = by_input.then(Notifier::inherited).or_else(|| variable(SOCKET).map(|name| Notifier::connect(&name)));
+        let notify = match listens {
             Some(Ok(notifier)) => Some((notifier, every)),
             Some(Err(error)) => {
                 tracing::warn!(%error, "whoever started this agent does not listen");
@@ -161,7 +163,7 @@ impl Replacement {
         } else {
             blocking(move || marks.clear_trial()).await
         };
-        written.map_err(|error| Failure::broken(format!("the supervisor cannot be told: {error}")))
+        written.map_err(|error| Failure::of_the_device(format!("the supervisor cannot be told: {error}")))
     }
 
     fn mark(&self, own: &Own, launch: &Launch) -> Result<TrialMark, Failure> {
@@ -208,23 +210,31 @@ impl Replacement {
         let mark = self.mark(own, launch)?;
         let marks = own.marks.clone();
         let (boots, asked) = blocking(move || (marks.boots(), marks.trial())).await;
-        let why = match boots {
-            Reading::Said(boots) if boots.trial == mark.trial => boots.given_up.map(|why| (boots.boots, why)),
-            _ => None,
+        let (boots, why) = match boots {
+            Reading::Said(boots) if boots.trial == mark.trial => (boots.boots, boots.given_up),
+            _ => (0, None),
+        };
+        // Started too seldom, it was not tried: nothing is known of it.
+        let failed = |was_tried: bool, reason: String| {
+            if was_tried { Failure::broken(reason) } else { Failure::of_the_device(reason) }
         };
         // What an earlier upgrade left there asks for nothing any more.
         let asked = matches!(asked, Reading::Said(asked) if (&asked.trial, asked.sha256) == (&mark.trial, mark.sha256));
         let version = &launch.contents.version;
         match (why, asked) {
-            (Some((_, why)), _) => {
+            (Some(why), _) => {
                 self.output.clone_from(&why);
-                Err(Failure::broken(format!("the supervisor went back from {version}: {why}")))
+                Err(failed(boots > 0, format!("the supervisor went back from {version}: {why}")))
             }
             (None, false) => {
                 self.start(launch).await?;
                 Err(self.restart(launch).await)
             }
-            (None, true) => Err(Failure::broken(format!("the supervisor did not start {version}"))),
+            // It could not write down that it starts it, or why it does not start it again.
+            (None, true) => {
+                let tried = boots >= own.most_boots;
+                Err(failed(tried, format!("the supervisor started {version} {boots} times, and could write down no more of it")))
+            }
         }
     }
 

@@ -70,7 +70,7 @@ async fn carry_out(executor: &mut Executor, order: Order, install: &Install) {
 }
 
 async fn plan(executor: &Executor, order: Order, install: &Install) -> Vec<Operation> {
-    let found = executor.found().await;
+    let found = executor.found().await.unwrap();
     let plan = match order {
         Order::Stage => machine::stage(&found, install),
         Order::Activate => machine::activate(&found, install, claim(), MANNER),
@@ -215,7 +215,7 @@ async fn s6_a_second_crash_inside_the_recovery_changes_nothing_of_its_end() {
                 }
                 drop(executor);
                 let mut executor = cell.workshop.executor().await;
-                let recovery = recover(&executor.found().await, MANNER);
+                let recovery = recover(&executor.found().await.unwrap(), MANNER);
                 recovery_count = recovery.operations.len();
                 for operation in &recovery.operations[..recovery_done] {
                     executor.perform_one(operation).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_lost_or_damaged_journal_in_a_trial_leads_back_to_the_confirmed_versio
 #[tokio::test]
 async fn a_damaged_description_of_the_running_slot_costs_nothing() {
     let (cell, executor) = Cell::before(Order::Stage, false).await;
-    let current = executor.found().await.current.unwrap();
+    let current = executor.found().await.unwrap().current.unwrap();
     drop(executor);
     let slot = if current == Slot::A { "a" } else { "b" };
     fs::write(cell.workshop.product_folder().join("slots").join(slot).join("slot.json"), "{ torn").unwrap();

@@ -49,7 +49,7 @@ async fn i7_a_failed_activation_carries_the_reason_and_the_last_lines_and_the_ol
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo checking; echo 'bad database' >&2; exit 3"));
     bench.install(&one).await;
     bench.stage(&two).await;
-    let Report::ActivateFailed { release, reason } = bench.activate(&two).await else { panic!("it must fail") };
+    let Report::ActivateFailed { release, reason, .. } = bench.activate(&two).await else { panic!("it must fail") };
     assert_eq!(release, two.release);
     assert!(reason.contains("ended with status 3") && reason.contains("bad database"), "{reason}");
     let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it must go back") };

@@ -1,133 +1,17 @@
 //! Each step of an install on a disk without space: said as `disk-full`, or finished from what is held in reserve.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use groundswell_agent::install::executor::{Executor, Outcome};
-use groundswell_agent::install::files::{Files, Kind, OnDisk, Reading, Writing};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::text::Reason;
 
+use crate::scarce::{PLENTY, Scarce};
 use crate::workshop::{Workshop, claim};
-
-/// The machine's own files with so many bytes of space left; what a reserve held comes back when it is removed.
-#[derive(Clone, Debug)]
-struct Scarce(Arc<AtomicU64>);
-
-struct ScarceFile(Box<dyn Writing>, Scarce);
-
-const PLENTY: u64 = 1 << 40;
-
-impl Scarce {
-    fn new() -> Self {
-        Self(Arc::new(AtomicU64::new(PLENTY)))
-    }
-
-    fn leave(&self, bytes: u64) {
-        self.0.store(bytes, Ordering::SeqCst);
-    }
-
-    fn take(&self, bytes: u64) -> io::Result<()> {
-        let take = |left: u64| left.checked_sub(bytes);
-        let taken = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
-        taken.map(drop).map_err(|_| io::ErrorKind::StorageFull.into())
-    }
-}
-
-impl io::Write for ScarceFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.1.take(bytes.len() as u64)?;
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Writing for ScarceFile {
-    fn reserve(&mut self, size_bytes: u64) -> io::Result<()> {
-        if self.1.0.load(Ordering::SeqCst) < size_bytes {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.0.reserve(size_bytes)
-    }
-
-    fn set_length(&mut self, length: u64) -> io::Result<()> {
-        self.0.set_length(length)
-    }
-
-    fn set_mode(&mut self, mode: u32) -> io::Result<()> {
-        self.0.set_mode(mode)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Files for Scarce {
-    fn make_folder(&self, path: &Path) -> io::Result<()> {
-        self.take(1)?;
-        OnDisk.make_folder(path)
-    }
-
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        OnDisk.sync_folder(path)
-    }
-
-    fn entries(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        OnDisk.entries(path)
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<Option<Kind>> {
-        OnDisk.kind(path)
-    }
-
-    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn Writing>> {
-        self.take(1)?;
-        Ok(Box::new(ScarceFile(OnDisk.create(path, mode)?, self.clone())))
-    }
-
-    fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
-        Ok(Box::new(ScarceFile(OnDisk.append(path)?, self.clone())))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Reading>> {
-        OnDisk.open(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OnDisk.rename(from, to)
-    }
-
-    fn symlink(&self, target: &Path, link: &Path) -> io::Result<()> {
-        self.take(1)?;
-        OnDisk.symlink(target, link)
-    }
-
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        OnDisk.read_link(path)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let length = std::fs::symlink_metadata(path)?.len();
-        OnDisk.remove_file(path)?;
-        self.0.fetch_add(length, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        OnDisk.remove_folder(path)
-    }
-
-    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
-        Ok(self.0.load(Ordering::SeqCst))
-    }
-}
 
 /// Version 1 confirmed, version 2 not yet staged.
 async fn on_one() -> (Workshop, Scarce, Executor, Install, Install) {
@@ -174,7 +58,7 @@ async fn b2_an_upgrade_under_way_is_finished_from_the_reserve_when_the_disk_runs
         scarce.leave(0);
         let outcome = executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
         assert_eq!(outcome, Outcome::Report(Report::Activated { release: two.release }));
-        scarce.leave(scarce.0.load(Ordering::SeqCst).min(80 * 1024));
+        scarce.leave(scarce.left().min(80 * 1024));
         let last = if confirm {
             Step::Confirm { release: two.release }
         } else {
@@ -205,7 +89,7 @@ async fn b2_without_any_space_a_confirm_is_never_given_up_and_a_revert_starts_th
     let (workshop, scarce, mut executor, _, two) = on_one().await;
     executor.execute(&Step::Stage { install: two.clone() }).await;
     executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
-    std::fs::remove_file(workshop.product_folder().join("reserve")).unwrap();
+    fs::remove_file(workshop.product_folder().join("reserve")).unwrap();
     scarce.leave(0);
     assert_eq!(executor.execute(&Step::Confirm { release: two.release }).await, Outcome::Again);
     scarce.leave(PLENTY);
@@ -238,4 +122,78 @@ async fn what_can_never_run_again_is_given_back_and_nothing_else() {
     assert!(!workshop.product_folder().join("slots/a").exists());
     assert!(workshop.current_script().unwrap().contains("release 2\n"));
     assert!(!executor.reclaim().await);
+}
+
+#[tokio::test]
+async fn s6_a_disk_that_does_not_tell_what_it_holds_is_not_taken_for_an_empty_one() {
+    for name in ["confirmed.json", "current", "slot.json", "denied.json"] {
+        let (workshop, scarce, mut executor, one, two) = on_one().await;
+        executor.execute(&Step::Stage { install: two.clone() }).await;
+        let three = workshop.release(3, "echo three");
+        let binaries =
+            || ["a", "b"].map(|slot| fs::read(workshop.product_folder().join("slots").join(slot).join("bcd")).unwrap());
+        let before = binaries();
+        fs::write(workshop.product_folder().join("denied.json"), "{\"spec\":1,\"denied\":[]}").unwrap();
+        scarce.mute(Some(name));
+        let staged = executor.execute(&Step::Stage { install: three }).await;
+        assert!(matches!(&staged, Outcome::Report(Report::StageFailed { fault: Fault::Broken, .. })), "{name}: {staged:?}");
+        let activated = executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
+        assert!(
+            matches!(&activated, Outcome::Report(Report::ActivateFailed { at_fault: false, .. })),
+            "{name}: the release is not to blame: {activated:?}"
+        );
+        assert_eq!(executor.execute(&Step::Confirm { release: two.release }).await, Outcome::Again, "{name}");
+        let revert = Step::Revert { release: two.release, reason: Reason::lossy("no"), at_fault: false };
+        assert_eq!(executor.execute(&revert).await, Outcome::Again, "{name}");
+        assert!(!executor.reclaim().await);
+        drop(executor);
+        let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;
+        let told = tokio::time::timeout(Duration::from_millis(300), executor.recover()).await;
+        assert!(told.is_err(), "{name}: it tells nothing that is not so: {told:?}");
+        drop(executor);
+        scarce.mute(None);
+        let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;
+        let recovered = executor.recover().await.unwrap();
+        assert_eq!(recovered.running.map(|running| running.release), Some(one.release), "{name}");
+        assert_eq!((recovered.floor.get(), recovered.staged), (1, Some(two.release)), "{name}");
+        assert_eq!(binaries(), before, "{name}: nothing was overwritten");
+    }
+}
+
+#[tokio::test]
+async fn s6_where_nothing_tells_which_slot_was_confirmed_none_is_overwritten_until_somebody_says() {
+    for (damaged, staged) in [(true, false), (false, false), (false, true)] {
+        let (workshop, scarce, mut executor, one, two) = on_one().await;
+        if staged {
+            executor.execute(&Step::Stage { install: two.clone() }).await;
+        }
+        drop(executor);
+        let at = |name: &str| workshop.product_folder().join(name);
+        fs::remove_file(at("current")).unwrap();
+        if damaged {
+            fs::write(at("confirmed.json"), "torn").unwrap();
+        } else {
+            fs::remove_file(at("confirmed.json")).unwrap();
+        }
+        let again = || async { workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await };
+        let mut executor = again().await;
+        let recovered = executor.recover().await.unwrap();
+        assert_eq!((recovered.running, recovered.staged), (None, None), "damaged {damaged}, staged {staged}");
+        let three = workshop.release(3, "echo three");
+        let outcome = executor.execute(&Step::Stage { install: three.clone() }).await;
+        let Outcome::Report(Report::StageFailed { reason, .. }) = &outcome else { panic!("it must be refused: {outcome:?}") };
+        assert!(reason.contains("nothing tells which slot"), "{reason}");
+        assert!(!executor.reclaim().await && at("slots/a/bcd").exists());
+        drop(executor);
+
+        symlink("slots/a", at("current")).unwrap();
+        let mut executor = again().await;
+        let recovered = executor.recover().await.unwrap();
+        assert_eq!(recovered.running.map(|running| running.release), Some(one.release));
+        assert_eq!(recovered.floor.get(), 1);
+        assert_eq!(
+            executor.execute(&Step::Stage { install: three.clone() }).await,
+            Outcome::Report(Report::Staged { release: three.release })
+        );
+    }
 }

@@ -11,7 +11,7 @@ use groundswell_agent::config::{Activator, HooksConfig};
 use groundswell_agent::install::activate::Starter;
 use groundswell_agent::install::disk::{Disk, Place};
 use groundswell_agent::install::executor::{Executor, Outcome};
-use groundswell_agent::install::files::OnDisk;
+use groundswell_agent::install::files::{Files, OnDisk};
 use groundswell_agent::install::slots::{Room, verify_file};
 use groundswell_agent::supervise::marks::Marks;
 use groundswell_agent::supervise::own::{Own, Supervisor};
@@ -30,7 +30,7 @@ use super::workshop::{Workshop, product};
 
 const MOST_BOOTS: u32 = 3;
 /// As a product of type `agent` has it.
-const MANNER: Manner = Manner { trial_starts: MOST_BOOTS + 1, restarts_machine: true };
+pub(crate) const MANNER: Manner = Manner { trial_starts: MOST_BOOTS + 1, restarts_machine: true };
 /// A supervisor of these tests lives for one start.
 const TERMS: Terms = Terms {
     ready_within_ms: 1_000,
@@ -43,39 +43,48 @@ const TERMS: Terms = Terms {
 const NOW: Now = Now { awake_ms: 0, boot: Time(0), wall: Timestamp::LAST };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+pub(crate) enum Order {
     Activate,
     Confirm,
     Revert,
 }
 
 /// A machine with a supervisor: which build runs, and how often one was started.
-struct Machine {
-    workshop: Workshop,
-    slot: Option<Slot>,
+pub(crate) struct Machine {
+    pub(crate) workshop: Workshop,
+    files: Arc<dyn Files>,
+    pub(crate) slot: Option<Slot>,
     runs: u32,
 }
 
 impl Machine {
-    fn new() -> Self {
-        Self { workshop: Workshop::noting_starts(), slot: None, runs: 0 }
+    pub(crate) fn new() -> Self {
+        Self::on(Arc::new(OnDisk))
     }
 
-    fn data(&self) -> PathBuf {
+    /// On another disk than the machine's own.
+    pub(crate) fn on(files: Arc<dyn Files>) -> Self {
+        Self { workshop: Workshop::noting_starts(), files, slot: None, runs: 0 }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
         self.workshop.path("data")
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.data().join("products").join(product().as_str())
     }
 
     fn marks(&self) -> Marks {
-        Marks::new(Arc::new(OnDisk), &self.data(), Some(product().as_str()))
+        Marks::new(Arc::clone(&self.files), &self.data(), Some(product().as_str()))
     }
 
     /// A supervisor starts a build: what it decides by the files alone, for the one before was killed too.
-    fn supervise(&mut self) {
+    pub(crate) fn supervise(&mut self) {
         let marks = self.marks();
+        // What it stands on, first of all.
+        std::fs::create_dir_all(marks.folder()).unwrap();
+        marks.make_reserve();
         let mut supervision = Supervision::new(TERMS);
         let mut inputs = VecDeque::from([Input::Begin]);
         while let Some(input) = inputs.pop_front() {
@@ -83,14 +92,15 @@ impl Machine {
                 match action {
                     Action::Look => inputs.push_back(Input::Found(marks.facts("another run of the machine", NOW.boot))),
                     Action::Count { trial, boots } => {
-                        marks.write_boots(&Boots { trial, boots, given_up: None }).unwrap();
-                        inputs.push_back(Input::Written(true));
+                        let written = marks.write_boots(&Boots { trial, boots, given_up: None });
+                        inputs.push_back(Input::Written(written.is_ok()));
                     }
                     Action::GiveUp { trial, boots, reason } => {
-                        marks.write_boots(&Boots { trial, boots, given_up: Some(reason) }).unwrap();
-                        inputs.push_back(Input::Written(true));
+                        let written = marks.write_boots(&Boots { trial, boots, given_up: Some(reason) });
+                        inputs.push_back(Input::Written(written.is_ok()));
                     }
-                    Action::Remember(named) => marks.remember(&named).unwrap(),
+                    // It does no harm when that fails.
+                    Action::Remember(named) => drop(marks.remember(&named)),
                     Action::Start(build) => {
                         self.slot = build.named().map(|named| {
                             let binary = self.folder().join("slots").join(named.slot.name()).join(product().as_str());
@@ -110,7 +120,7 @@ impl Machine {
     async fn agent(&mut self) -> Executor {
         self.runs += 1;
         let place = Place {
-            files: Arc::new(OnDisk),
+            files: Arc::clone(&self.files),
             folder: self.folder(),
             product: product(),
             boot: Boot(format!("run {}", self.runs)),
@@ -132,12 +142,12 @@ impl Machine {
     }
 
     /// Starts what is to run until an agent has recovered.
-    async fn up(&mut self) -> (Executor, Recovered) {
+    pub(crate) async fn up(&mut self) -> (Executor, Recovered) {
         for _ in 0..6 {
             self.supervise();
             let mut agent = self.agent().await;
             if let Some(recovered) = agent.recover().await {
-                let found = agent.found().await;
+                let found = agent.found().await.unwrap();
                 assert_eq!(found.current, self.slot, "`current` leads to what runs");
                 return (agent, recovered);
             }
@@ -169,11 +179,11 @@ impl Machine {
 }
 
 /// No two upgrades happen under one claim.
-fn claim_of(install: &Install) -> ClaimName {
+pub(crate) fn claim_of(install: &Install) -> ClaimName {
     ClaimName(Stamp { incarnation: 1, counter: install.sequence.get() })
 }
 
-fn plan(found: &Found, order: Order, install: &Install) -> Vec<Operation> {
+pub(crate) fn plan(found: &Found, order: Order, install: &Install) -> Vec<Operation> {
     let cause = Cause { reason: Reason::lossy("unhealthy"), at_fault: true };
     let plan = match order {
         Order::Activate => machine::activate(found, install, claim_of(install), MANNER),
@@ -188,7 +198,11 @@ fn plan(found: &Found, order: Order, install: &Install) -> Vec<Operation> {
 
 /// Version 1 runs and is confirmed (or nothing is installed, for a first install), and all is done that comes before `order`.
 async fn before(order: Order, first: bool) -> (Machine, Executor, Option<Install>, Install) {
-    let mut machine = Machine::new();
+    before_on(Machine::new(), order, first).await
+}
+
+/// The same on this machine.
+pub(crate) async fn before_on(mut machine: Machine, order: Order, first: bool) -> (Machine, Executor, Option<Install>, Install) {
     let old = (!first).then(|| machine.workshop.release(1, "echo one"));
     let new = machine.workshop.release(2, "echo two");
     let (mut agent, _) = machine.up().await;
@@ -209,7 +223,7 @@ async fn kill_everywhere(order: Order, first: bool) -> usize {
     loop {
         let (mut machine, mut agent, old, new) = before(order, first).await;
         let before_slot = old.as_ref().map(|_| Slot::A);
-        let operations = plan(&agent.found().await, order, &new);
+        let operations = plan(&agent.found().await.unwrap(), order, &new);
         if done > operations.len() {
             return operations.len();
         }
@@ -220,7 +234,7 @@ async fn kill_everywhere(order: Order, first: bool) -> usize {
         }
         drop(agent);
 
-        let (mut agent, recovered) = machine.up().await;
+        let (agent, recovered) = machine.up().await;
         let on_trial = recovered.trial == Some(new.release);
         match order {
             Order::Activate => assert_eq!(on_trial, done > 0, "{when}: {recovered:?}"),
@@ -236,33 +250,44 @@ async fn kill_everywhere(order: Order, first: bool) -> usize {
                 assert!(recovered.denied.contains(&new.release), "{when}: {recovered:?}");
             }
         }
-        // It goes on from there to its end.
-        if order == Order::Revert {
-            if on_trial {
-                let step = Step::Revert { release: new.release, reason: Reason::lossy("unhealthy"), at_fault: true };
-                assert_eq!(agent.execute(&step).await, Outcome::Stopping, "{when}");
-                agent = machine.up().await.0;
-            }
-            assert_eq!(machine.slot, before_slot, "{when}");
-        } else {
-            if !on_trial && recovered.floor < new.sequence {
-                machine.hand_over(agent, &new).await;
-                agent = machine.up().await.0;
-            }
-            if agent.found().await.open().is_some() {
-                machine.confirm(&mut agent, &new).await;
-            }
-            drop(agent);
-            agent = machine.up().await.0;
-            assert_eq!(agent.found().await.floor(), new.sequence, "{when}");
-            assert_ne!(machine.slot, before_slot, "{when}");
-        }
-        // And the next version can be installed.
-        let next = machine.workshop.release(3, "echo three");
-        let agent = machine.install(agent, &next).await;
-        assert_eq!(agent.found().await.floor(), next.sequence, "{when}");
+        goes_on(&mut machine, agent, &recovered, order, (before_slot, &new), &when).await;
         done += 1;
     }
+}
+
+/// An order that was interrupted goes on to its end, and the next version can be installed.
+pub(crate) async fn goes_on(
+    machine: &mut Machine,
+    mut agent: Executor,
+    recovered: &Recovered,
+    order: Order,
+    (before_slot, new): (Option<Slot>, &Install),
+    when: &str,
+) {
+    let on_trial = recovered.trial == Some(new.release);
+    if order == Order::Revert {
+        if on_trial {
+            let step = Step::Revert { release: new.release, reason: Reason::lossy("unhealthy"), at_fault: true };
+            assert_eq!(agent.execute(&step).await, Outcome::Stopping, "{when}");
+            agent = machine.up().await.0;
+        }
+        assert_eq!(machine.slot, before_slot, "{when}");
+    } else {
+        if !on_trial && recovered.floor < new.sequence {
+            machine.hand_over(agent, new).await;
+            agent = machine.up().await.0;
+        }
+        if agent.found().await.unwrap().open().is_some() {
+            machine.confirm(&mut agent, new).await;
+        }
+        drop(agent);
+        agent = machine.up().await.0;
+        assert_eq!(agent.found().await.unwrap().floor(), new.sequence, "{when}");
+        assert_ne!(machine.slot, before_slot, "{when}");
+    }
+    let next = machine.workshop.release(3, "echo three");
+    let agent = machine.install(agent, &next).await;
+    assert_eq!(agent.found().await.unwrap().floor(), next.sequence, "{when}");
 }
 
 #[tokio::test]
@@ -289,7 +314,7 @@ async fn i7_a_build_that_dies_at_any_place_of_its_start_is_left_after_three_boot
                 let Reading::Said(boots) = machine.marks().boots() else { panic!("the boot is counted") };
                 assert_eq!(boots.boots, boot);
                 let mut agent = machine.agent().await;
-                let start = recover(&agent.found().await, MANNER).operations;
+                let start = recover(&agent.found().await.unwrap(), MANNER).operations;
                 operations = operations.max(start.len());
                 for operation in start.iter().take(done) {
                     agent.perform_one(operation).await.unwrap();
@@ -300,7 +325,7 @@ async fn i7_a_build_that_dies_at_any_place_of_its_start_is_left_after_three_boot
             assert_eq!(release, new.release);
             assert!(reason.as_str().contains("started 3 times without being confirmed"), "{reason}");
             assert_eq!(machine.slot, old.as_ref().map(|_| Slot::A));
-            assert!(agent.found().await.open().is_none());
+            assert!(agent.found().await.unwrap().open().is_none());
             assert!(recovered.denied.contains(&new.release), "case I1");
             if done == operations {
                 break;
@@ -333,7 +358,7 @@ async fn i4_a_second_upgrade_of_the_agent_waits_while_the_first_is_unconfirmed_a
     assert_eq!((machine.slot, recovered.trial), (Some(Slot::B), Some(new.release)));
     machine.confirm(&mut agent, &new).await;
     let agent = machine.install(agent, &next).await;
-    assert_eq!(agent.found().await.floor(), next.sequence);
+    assert_eq!(agent.found().await.unwrap().floor(), next.sequence);
 }
 
 #[tokio::test]

@@ -105,6 +105,7 @@ impl Device {
             floor: self.floor,
             trial: self.trial,
             reverted: given_up.map(|release| (release, Reason::lossy("did not come up"))),
+            at_fault: true,
             staged: self.staged.as_ref().map(|install| install.release),
             denied: Vec::new(),
         };
@@ -135,7 +136,7 @@ impl Device {
                 let behaviour = self.behaviour(&install.release, behaviours);
                 if behaviour == Behaviour::WontStart {
                     let reason = Reason::lossy("cannot be started");
-                    return vec![(1_000, Report::ActivateFailed { release: install.release, reason })];
+                    return vec![(1_000, Report::ActivateFailed { release: install.release, reason, at_fault: true })];
                 }
                 self.broken = false;
                 self.previous = self.running.take();

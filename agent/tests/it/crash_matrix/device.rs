@@ -117,7 +117,10 @@ impl Device {
     }
 
     pub(crate) fn found(&self) -> Found {
-        self.disk.found()
+        self.disk.found().unwrap_or_else(|failure| {
+            assert!(self.fate.has_ended(), "{failure}");
+            Found::default()
+        })
     }
 
     pub(crate) fn plan(&self, order: Order, install: &Install) -> Vec<Operation> {
@@ -156,7 +159,7 @@ impl Device {
                 Err(Stop::Restarted) => None,
                 Err(Stop::Failed(failed)) => {
                     let (operation, failure) = *failed;
-                    let back = recovery::give_up(&self.found(), &failure.with_output(), self.manner, &operation);
+                    let back = recovery::give_up(&self.found(), &blame(&failure), self.manner, &operation);
                     self.insist(&back.operations).then_some(back.ending)
                 }
             },
@@ -230,4 +233,8 @@ impl Machine {
         self.boots += 1;
         self.runs = self.primed;
     }
+}
+
+fn blame(failure: &Failure) -> Cause {
+    Cause { reason: failure.with_output(), at_fault: failure.at_fault }
 }

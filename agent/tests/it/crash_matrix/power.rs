@@ -232,8 +232,8 @@ impl Stage {
         let on_trial =
             runs == new && floor == old && device.current(&installs) == new && ending == Ending::Trial(self.new.release);
         let on_new = runs == new && floor == new && device.current(&installs) == new && ending == Ending::Settled;
-        let reverted = on_old && was_denied && ending == Ending::Reverted(self.new.release, reason());
-        let given_up = on_old && was_denied && matches!(&ending, Ending::Reverted(release, _) if *release == self.new.release);
+        let reverted = on_old && was_denied && ending == Ending::Reverted(self.new.release, reason(), true);
+        let given_up = on_old && was_denied && matches!(&ending, Ending::Reverted(release, ..) if *release == self.new.release);
         let left = on_old && was_denied && ending == Ending::Settled;
         let untouched = on_old && !was_denied && ending == Ending::Settled;
         let staged = found.staged().is_some_and(|contents| contents.release == self.new.release);

@@ -169,6 +169,7 @@ impl Run {
     fn upgrade(&mut self) {
         let mut supervisor = Supervision::new(TERMS);
         let Stop::Runs(_) = self.go(&mut supervisor, Input::Begin) else { return };
+        self.marks().make_reserve();
         if self.ask() {
             self.live(&mut supervisor, true);
         }

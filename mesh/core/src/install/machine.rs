@@ -35,6 +35,9 @@ pub enum Refusal {
         /// The floor.
         floor: Sequence,
     },
+    /// S6: both files that tell are lost.
+    #[error("nothing tells which slot holds the confirmed version: let `current` lead to it, and restart the agent")]
+    Lost,
     /// The idle slot does not hold it.
     #[error("the idle slot does not hold this release")]
     NotStaged,
@@ -66,13 +69,13 @@ fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn transaction(found: &Found, install: &Install, claim: Option<ClaimName>) -> Transaction {
-    Transaction {
+fn transaction(found: &Found, install: &Install, claim: Option<ClaimName>) -> Result<Transaction, Refusal> {
+    Ok(Transaction {
         contents: Contents::of(install),
-        to: found.idle(),
+        to: found.idle().ok_or(Refusal::Lost)?,
         from: found.confirmed.as_ref().map(|confirmed| confirmed.slot),
         claim,
-    }
+    })
 }
 
 fn note(transaction: &Transaction, mark: Mark) -> Operation {
@@ -86,10 +89,10 @@ fn hook(hook: Hook, transaction: &Transaction) -> Operation {
 /// Copies a release into the idle slot.
 ///
 /// # Errors
-/// While a version is unconfirmed, and below the floor.
+/// While a version is unconfirmed, below the floor, and where nothing tells which slot may be overwritten.
 pub fn stage(found: &Found, install: &Install) -> Result<Plan, Refusal> {
     may_begin(found, install)?;
-    let transaction = transaction(found, install, None);
+    let transaction = transaction(found, install, None)?;
     let mut operations = vec![
         note(&transaction, Mark::Stage),
         hook(Hook::BeforeStage, &transaction),
@@ -117,7 +120,7 @@ pub fn unstage(found: &Found) -> Vec<Operation> {
 #[must_use]
 pub fn reclaim(found: &Found) -> Vec<Operation> {
     let at_rest = found.open().is_none() && found.current == found.confirmed.as_ref().map(|confirmed| confirmed.slot);
-    let idle = found.idle();
+    let Some(idle) = found.idle() else { return Vec::new() };
     if !at_rest || found.staged().is_some() || found.described(idle).is_none() {
         return Vec::new();
     }
@@ -138,7 +141,7 @@ pub fn activate(found: &Found, install: &Install, claim: ClaimName, manner: Mann
     if found.staged() != Some(&Contents::of(install)) {
         return Err(Refusal::NotStaged);
     }
-    let transaction = transaction(found, install, Some(claim));
+    let transaction = transaction(found, install, Some(claim))?;
     Ok(Plan::Do(forward(found, &transaction, manner)))
 }
 

@@ -29,8 +29,8 @@ pub enum Ending {
     Settled,
     /// This release runs on trial.
     Trial(Digest),
-    /// This release was left.
-    Reverted(Digest, Reason),
+    /// This release was left, and whether it is to blame.
+    Reverted(Digest, Reason, bool),
     /// The machine restarts first; the next start of the agent goes on. Where that fails, [`give_up`] says how.
     Restarting,
 }
@@ -46,12 +46,12 @@ pub fn recover(found: &Found, manner: Manner) -> Recovery {
 
 /// The way back after a step of a recovered trial failed; `failed` is the one that did.
 #[must_use]
-pub fn give_up(found: &Found, reason: &Reason, manner: Manner, failed: &Operation) -> Recovery {
+pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation) -> Recovery {
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
     // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
     let runs_old = matches!(failed, Operation::Booted(..));
     let way = if runs_old { Way::Next { boot: found.boot.clone() } } else { way(found, mark, manner) };
-    reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: true }, &way)
+    reverted(found, transaction, cause, &way)
 }
 
 fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -> Recovery {
@@ -200,5 +200,5 @@ fn reverted(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) 
         return restarting(operations);
     }
     let Contents { release, .. } = transaction.contents;
-    Recovery { operations, ending: Ending::Reverted(release, cause.reason.clone()) }
+    Recovery { operations, ending: Ending::Reverted(release, cause.reason.clone(), cause.at_fault) }
 }

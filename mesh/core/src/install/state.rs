@@ -257,6 +257,8 @@ pub struct Found {
     pub b: Option<Described>,
     /// The last confirmed version.
     pub confirmed: Option<Confirmed>,
+    /// The file that names it is there, and cannot be understood.
+    pub damaged: bool,
     /// What failed here, oldest first.
     pub denied: Vec<Denied>,
     /// The present run of the machine.
@@ -285,10 +287,24 @@ impl Found {
         self.confirmed.as_ref().map(|confirmed| confirmed.contents.sequence).unwrap_or_default()
     }
 
-    /// The slot that may be overwritten: never the current one, never the confirmed one.
+    /// Whether a version was confirmed here, and nothing tells which slot holds it: both `current` and the file that names it
+    /// are lost.
     #[must_use]
-    pub fn idle(&self) -> Slot {
-        self.confirmed.as_ref().map(|confirmed| confirmed.slot).or(self.current).map_or(Slot::A, Slot::other)
+    pub fn is_lost(&self) -> bool {
+        let was_confirmed = |entry: &Entry| {
+            let Transaction { to, from, claim, .. } = &entry.transaction;
+            let stayed = self.described(*to).is_some_and(|slot| slot.state == SlotState::Staged);
+            from.is_some() || (claim.is_some() && !entry.is_open() && stayed)
+        };
+        self.confirmed.is_none() && self.current.is_none() && (self.damaged || self.entry.as_ref().is_some_and(was_confirmed))
+    }
+
+    /// The slot that may be overwritten: never the current one, never the confirmed one. None where it is not known which is
+    /// which, for either may be the only one that runs.
+    #[must_use]
+    pub fn idle(&self) -> Option<Slot> {
+        let kept = self.confirmed.as_ref().map(|confirmed| confirmed.slot).or(self.current);
+        (!self.is_lost()).then(|| kept.map_or(Slot::A, Slot::other))
     }
 
     /// What `current` leads to.
@@ -316,7 +332,7 @@ impl Found {
         let left_behind = |contents: &Contents| {
             self.confirmed.as_ref().is_some_and(|confirmed| contents.sequence <= confirmed.contents.sequence)
         };
-        let slot = self.described(self.idle()).filter(|slot| slot.state == SlotState::Staged)?;
+        let slot = self.described(self.idle()?).filter(|slot| slot.state == SlotState::Staged)?;
         (!left_behind(&slot.contents)).then_some(&slot.contents)
     }
 }

@@ -191,6 +191,8 @@ pub enum Report {
         release: Digest,
         /// Why, with the last lines of output.
         reason: Reason,
+        /// The release is to blame, or may be. A disk that takes no writes says nothing of it: it is tried again later.
+        at_fault: bool,
     },
     /// The running version's health changed, or was probed for the first time.
     Health(Health),
@@ -242,6 +244,8 @@ pub struct Recovered {
     pub trial: Option<Digest>,
     /// A trial that was reverted by recovery: body digest of its release, and why.
     pub reverted: Option<(Digest, Reason)>,
+    /// That release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
+    pub at_fault: bool,
     /// The idle slot holds this release, verified.
     pub staged: Option<Digest>,
     /// Releases that failed on this device, oldest first: its own list outlives the node's store (case I1).

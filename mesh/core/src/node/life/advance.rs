@@ -320,6 +320,13 @@ impl Life {
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
         let unanswered = self.unanswered(now);
+        if self.now.untried.is_some() {
+            if unanswered {
+                let release = attempt.release;
+                acts.extend(self.insist_on_the_untried(now, release));
+            }
+            return;
+        }
         // What the agent itself is: it has to hear from a peer, on top of its health.
         let alone = self.now.company == Some(false);
         if let Some(reverting) = attempt.reverting.clone() {
@@ -398,6 +405,23 @@ impl Life {
         Some(Act::Device(Step::Revert { release, reason, at_fault: false }))
     }
 
+    /// What could not be tried goes back, and nobody is to blame for that.
+    pub(super) fn insist_on_the_untried(&mut self, now: Now, release: Digest) -> Option<Act> {
+        let reason = self.now.untried.clone()?;
+        self.now.asked = Some(now.boot);
+        Some(Act::Device(Step::Revert { release, reason, at_fault: false }))
+    }
+
+    /// Nothing is known of the release: the claim ends without a verdict, and the upgrade is tried again later.
+    pub(super) fn inconclusive(&mut self, now: Now) {
+        self.kept.attempt = None;
+        if let Some(seen) = &self.kept.rollout {
+            self.kept.tries.get_or_insert(Tries { release: seen.digest, failures: 0 });
+        }
+        self.now.retry_at = Some(now.boot.after_ms(RETRY_LONGEST_MS));
+        self.withdraw_to(Phase::Waiting, None);
+    }
+
     /// Whether the device was asked for nothing that is final, or has not answered for long.
     fn unanswered(&self, now: Now) -> bool {
         self.now.asked.is_none_or(|asked| asked.after_ms(ASK_AGAIN_MS) <= now.boot)
@@ -415,12 +439,7 @@ impl Life {
             self.kept.attempt = None;
             acts.extend(self.rolled_back(rollout, release, true, reason));
         } else if elapsed_ms >= attempt.upgrade_timeout_ms {
-            self.kept.attempt = None;
-            if let Some(seen) = &self.kept.rollout {
-                self.kept.tries.get_or_insert(Tries { release: seen.digest, failures: 0 });
-            }
-            self.now.retry_at = Some(now.boot.after_ms(RETRY_LONGEST_MS));
-            self.withdraw_to(Phase::Waiting, None);
+            self.inconclusive(now);
         }
     }
 

@@ -118,6 +118,8 @@ pub(crate) struct Volatile {
     /// When the new version was started in this run.
     pub(crate) activated: Option<Time>,
     pub(crate) confirming: bool,
+    /// Why the device could not try the new version, while it is asked to go back for that: no verdict follows.
+    pub(crate) untried: Option<Reason>,
     /// When the device was last asked to confirm or revert: it is asked again when it does not answer.
     pub(crate) asked: Option<Time>,
     /// How a claim that is made now would be named: names a failure that comes after what was forgiven.

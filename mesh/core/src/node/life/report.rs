@@ -46,14 +46,22 @@ impl Life {
                 // Health of the old version says nothing about the new one.
                 self.now.health = None;
             }
-            Report::ActivateFailed { release, reason } if self.activating(release) => {
-                self.activate_failed(now, reason, &mut acts);
+            Report::ActivateFailed { release, reason, at_fault } if self.activating(release) => {
+                self.activate_failed(now, reason, at_fault, &mut acts);
             }
             Report::Health(health) => self.health(now, health),
             Report::Confirmed { release } if self.activating(release) => self.confirmed(now),
             Report::ConfirmFailed { release, reason } if self.activating(release) && self.now.confirming => {
                 self.now.confirming = false;
                 acts.push(self.revert(now, reason, true));
+            }
+            Report::Reverted { release, running, .. } if self.activating(release) && self.now.untried.is_some() => {
+                self.kept.running = running;
+                self.now.untried = None;
+                self.now.asked = None;
+                self.now.health = None;
+                self.now.staged = None;
+                self.inconclusive(now);
             }
             // Where nothing was asked for, it answers an ask of an earlier upgrade for the second time.
             Report::Reverted { release, running, output } if self.reverting(release) => {
@@ -63,7 +71,7 @@ impl Life {
                 self.now.orphan = None;
                 self.now.asked = None;
                 let (floor, denied) = (self.kept.floor, Vec::new());
-                let recovered = Recovered { running, floor, trial: None, reverted: None, staged: None, denied };
+                let recovered = Recovered { running, floor, trial: None, reverted: None, at_fault: true, staged: None, denied };
                 self.recovered(now, recovered, &mut acts);
             }
             Report::Blocked(blocked) => self.now.blocked = blocked,
@@ -119,6 +127,10 @@ impl Life {
         if attempt.proof.is_some() {
             // The old build runs again already, and is still looking for a peer.
         } else if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
+            if !recovered.at_fault && attempt.reverting.is_none() {
+                self.inconclusive(now);
+                return;
+            }
             // Asked for already, or the new version did not come up again and again.
             self.kept.attempt.as_mut().map(|attempt| {
                 attempt.reverting.get_or_insert(Reverting { reason: Reason::none(), at_fault: true, unproven: false })
@@ -145,9 +157,14 @@ impl Life {
         self.now.health = Some((health, since));
     }
 
-    fn activate_failed(&mut self, now: Now, reason: Reason, acts: &mut Vec<Act>) {
-        if self.kept.attempt.as_ref().is_some_and(|attempt| attempt.reverting.is_none()) {
+    fn activate_failed(&mut self, now: Now, reason: Reason, at_fault: bool, acts: &mut Vec<Act>) {
+        let Some(attempt) = self.kept.attempt.as_ref().filter(|attempt| attempt.reverting.is_none()) else { return };
+        if at_fault {
             acts.push(self.revert(now, reason, true));
+        } else {
+            let release = attempt.release;
+            self.now.untried = Some(reason);
+            acts.extend(self.insist_on_the_untried(now, release));
         }
     }
 

@@ -68,6 +68,7 @@ fn at_rest_on_one() -> Recovered {
         floor: Sequence::new(1).unwrap(),
         trial: None,
         reverted: None,
+        at_fault: true,
         staged: None,
         denied: Vec::new(),
     }
@@ -150,7 +151,7 @@ fn a_confirm_that_is_not_answered_is_asked_for_again_and_so_is_a_revert() {
     assert_eq!(advance(&mut life, again + 1, &ordered), [], "asked, and waits");
 
     let mut life = activating(&ordered);
-    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason: Reason::lossy("no") });
+    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason: Reason::lossy("no"), at_fault: true });
     let asked = steps(&advance(&mut life, SECOND + ASK_AGAIN_MS, &ordered));
     assert!(matches!(&asked[..], [Step::Revert { reason, .. }] if *reason == Reason::lossy("no")), "{asked:?}");
 }
@@ -244,7 +245,7 @@ fn fail_to_fetch(life: &mut Life, mut at: u64, mission: &Mission) -> u64 {
 fn d1_a_failure_after_a_forgiven_one_is_a_new_failure_also_before_any_claim() {
     let ordered = mission("r", 2);
     let mut life = activating(&ordered);
-    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason: Reason::lossy("no") });
+    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason: Reason::lossy("no"), at_fault: true });
     back_on_one(&mut life, 2 * SECOND, 2);
     let forgiven = Mission { retry: Some(Some(name(5))), ..ordered.clone() };
     life.now.next_name = name(9);
@@ -340,6 +341,43 @@ fn a_build_of_the_agent_is_not_judged_where_the_old_one_reaches_no_peer_either()
     let later = over + crate::limits::RETRY_LONGEST_MS + SECOND;
     let asked = steps(&advance(&mut life, later, &ordered));
     assert!(matches!(&asked[..], [Step::Fetch { .. }]), "{asked:?}");
+}
+
+#[test]
+fn b2_a_release_that_could_not_be_tried_is_not_blamed_and_is_tried_again_later() {
+    let ordered = mission("r", 2);
+    let tried_later = |life: &mut Life, at: u64| {
+        assert_eq!((life.kept.phase, &life.kept.claim), (Phase::Waiting, &None), "the claim ends");
+        assert_eq!((life.kept.verdicts.len(), life.kept.denied.len()), (0, 0), "without a verdict");
+        advance(life, at + SECOND, &ordered);
+        assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
+        let asked = steps(&advance(life, at + crate::limits::RETRY_LONGEST_MS + SECOND, &ordered));
+        assert!(!asked.is_empty(), "{asked:?}");
+    };
+    let untried = |life: &mut Life| {
+        let (release, reason) = (ordered.release, Reason::lossy("disk-full"));
+        steps(&life.report(now(SECOND), Report::ActivateFailed { release, reason, at_fault: false }))
+    };
+    let mut life = activating(&ordered);
+    assert!(matches!(&untried(&mut life)[..], [Step::Revert { at_fault: false, .. }]));
+    assert_eq!(advance(&mut life, 2 * SECOND, &ordered), [], "asked, and waits");
+    let again = steps(&advance(&mut life, SECOND + ASK_AGAIN_MS, &ordered));
+    assert!(matches!(&again[..], [Step::Revert { at_fault: false, .. }]), "{again:?}");
+    assert_eq!(back_on_one(&mut life, 3 * ASK_AGAIN_MS, 2), []);
+    tried_later(&mut life, 3 * ASK_AGAIN_MS);
+
+    // The same across a restart, and where the device finds it by itself.
+    for asked in [true, false] {
+        let mut life = activating(&ordered);
+        if asked {
+            untried(&mut life);
+        }
+        let mut life = Life::open(life.kept, now(0));
+        let reverted = Some((ordered.release, Reason::lossy("disk-full")));
+        let recovered = Recovered { reverted, at_fault: false, ..at_rest_on_one() };
+        assert_eq!(life.report(now(1), Report::Recovered(recovered)), []);
+        tried_later(&mut life, 1);
+    }
 }
 
 #[test]
