@@ -83,13 +83,15 @@ async fn full_after(done: usize, order: Order, first: bool, in_reserve: bool) ->
 
 #[tokio::test(start_paused = true)]
 async fn b2_a_disk_that_runs_full_at_any_place_of_the_agents_own_upgrade_blames_no_build_and_leaves_one_to_run() {
-    for order in [Order::Activate, Order::Confirm, Order::Revert] {
-        for in_reserve in [true, false] {
-            let mut done = 0;
-            while done < full_after(done, order, false, in_reserve).await {
-                done += 1;
+    for first in [false, true] {
+        for order in [Order::Activate, Order::Confirm, Order::Revert] {
+            for in_reserve in [true, false] {
+                let mut done = 0;
+                while done < full_after(done, order, first, in_reserve).await {
+                    done += 1;
+                }
+                assert!(done > 3, "{order:?}: {done} places");
             }
-            assert!(done > 3, "{order:?}: {done} places");
         }
     }
 }
