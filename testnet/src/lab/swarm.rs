@@ -22,8 +22,12 @@ use crate::fleet::swell::Swell;
 const MEET_WITHIN: Duration = Duration::from_secs(60);
 /// Times the limit after which one gives up.
 const PATIENCE: f64 = 8.0;
-/// How soon one looks again.
+/// How soon one looks again: at the seed, and towards the end at all …
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// … but before that only so often, or looking would take the processor from what is looked at.
+const LOOK_EARLY: Duration = Duration::from_secs(1);
+/// The end begins at this part of the limit.
+const END: f64 = 0.9;
 /// How soon one looks at what the seed knows of the others.
 const RECORDS_EVERY: Duration = Duration::from_millis(500);
 
@@ -175,7 +179,7 @@ impl SwarmBench {
         fleet.swell().text(arguments).await?;
         let wanted = self.nodes() - self.hostile();
         while watch.done.len() < wanted {
-            watch.look(fleet).await?;
+            watch.look(fleet, self.limit_s() * END).await?;
             if self
                 .trial
                 .setting
@@ -247,6 +251,7 @@ struct Watch {
     done: BTreeMap<String, f64>,
     /// Of whom the seed knows it.
     known: BTreeMap<String, f64>,
+    looked: Instant,
     looked_at_records: Instant,
     record_worst_s: f64,
     status_worst: Duration,
@@ -263,6 +268,7 @@ impl Watch {
             began,
             done: BTreeMap::new(),
             known: BTreeMap::new(),
+            looked: began,
             looked_at_records: began,
             record_worst_s: 0.0,
             status_worst: Duration::ZERO,
@@ -275,9 +281,14 @@ impl Watch {
         self.seed_sent.saturating_mul(1_000_000) / size_bytes.max(1)
     }
 
-    async fn look(&mut self, fleet: &Fleet) -> Result<(), FleetError> {
+    /// Looks at the seed; at the others once in a while, until so many seconds have passed.
+    async fn look(&mut self, fleet: &Fleet, early_s: f64) -> Result<(), FleetError> {
+        let at_all = self.began.elapsed().as_secs_f64() >= early_s || self.looked.elapsed() >= LOOK_EARLY;
+        if at_all {
+            self.looked = Instant::now();
+        }
         for (nth, agent) in fleet.agents().iter().enumerate().filter(|(_, agent)| agent.pid().is_some()) {
-            if self.done.contains_key(agent.name()) {
+            if self.done.contains_key(agent.name()) || (nth > 0 && !at_all) {
                 continue;
             }
             let asked = Instant::now();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::message::Message;
-use super::{Breach, Exchange, NEWS_AFTER};
+use super::{Breach, Exchange};
 use crate::limits::{BLOB_EXPECTED_BYTES, BLOB_EXPECTED_PIECES};
 use crate::node_id::NodeId;
 
@@ -50,7 +50,7 @@ pub enum PartFate {
 }
 
 impl Exchange {
-    /// Bytes of a piece came from a neighbour. A receipt for them is sent with the next messages.
+    /// Bytes of a piece came from a neighbour. One receipt for all that came is sent with the next messages.
     ///
     /// # Errors
     /// When they were not asked for, are out of order, or more than the piece has.
@@ -68,8 +68,7 @@ impl Exchange {
         if ends == whole {
             neighbour.coming.remove(&piece);
         }
-        let bytes = u32::try_from(length).map_err(|_| Breach::Bytes)?;
-        self.messages.push((peer, Message::Got(bytes)));
+        neighbour.got += u32::try_from(length).map_err(|_| Breach::Bytes)?;
         let expected = self.expected.get_mut(&piece).filter(|expected| expected.from == peer && !dropped);
         let Some(expected) = expected else { return Ok(PartFate::Drop) };
         expected.touched = now;
@@ -103,7 +102,8 @@ impl Exchange {
         }
         if self.held.insert(piece) {
             self.news.push(piece);
-            self.news_due.get_or_insert(now + NEWS_AFTER);
+            let due = self.news_due(now);
+            self.news_due.get_or_insert(due);
             if self.held.is_full() {
                 self.news_due = Some(now);
             }

@@ -14,6 +14,7 @@ mod intake;
 pub mod message;
 mod neighbour;
 mod pace;
+mod standing;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -26,14 +27,17 @@ pub use intake::{Expected, PartFate};
 pub use message::{Message, MessageError, Part};
 use neighbour::Neighbour;
 use pace::{Pace, underway};
+pub use standing::Standing;
 
 use super::layout::Layout;
 use super::piece_set::PieceSet;
 use crate::limits::{BLOB_BROKEN, BLOB_NEIGHBOURS, BLOB_NEWS};
 use crate::node_id::NodeId;
 
-/// Pieces are announced this long after the first that is new, or when a message is full.
+/// Pieces are announced this long after the first that is new, or when a message is full; with many neighbours that many
+/// times [`NEWS_EACH`] after it, so that announcing costs the same.
 const NEWS_AFTER: Duration = Duration::from_millis(40);
+const NEWS_EACH: Duration = Duration::from_millis(6);
 /// A piece that a neighbour passed over is not offered to it again for this long, and as long as pieces usually take.
 const PASSED_FOR: Duration = Duration::from_millis(200);
 /// A piece that was sent to a neighbour which does not announce it may be offered to it again after this.
@@ -259,6 +263,8 @@ impl Exchange {
             let held = self.held.clone();
             self.messages.extend(self.neighbours.keys().map(|peer| (*peer, Message::Holding(held.clone()))));
         }
+        let received = self.neighbours.iter_mut().filter(|(_, neighbour)| neighbour.got > 0);
+        self.messages.extend(received.map(|(peer, neighbour)| (*peer, Message::Got(core::mem::take(&mut neighbour.got)))));
         self.offer(now);
         if self.news.len() >= BLOB_NEWS || self.news_due.is_some_and(|due| due <= now) {
             self.tell_news();
@@ -357,24 +363,6 @@ impl Exchange {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.held.is_full()
-    }
-
-    /// How the exchange stands.
-    #[must_use]
-    pub fn standing(&self) -> Standing {
-        let has = |piece: u32| self.neighbours.values().any(|neighbour| neighbour.has(piece));
-        let owned: u64 = self.neighbours.values().filter_map(|it| it.has.as_ref()).map(|has| u64::from(has.held())).sum();
-        Standing {
-            peers: self.neighbours.len(),
-            has_source: self.held.missing().any(has),
-            copies_ppm: owned.saturating_mul(1_000_000) / u64::from(self.layout.count()),
-            peers_complete: self.neighbours.values().filter(|it| it.has.as_ref().is_some_and(PieceSet::is_full)).count(),
-        }
-    }
-
-    /// What each neighbour said it holds: pieces.
-    pub fn neighbours(&self) -> impl Iterator<Item = (NodeId, u32)> + '_ {
-        self.neighbours.iter().map(|(peer, neighbour)| (*peer, neighbour.has.as_ref().map_or(0, PieceSet::held)))
     }
 
     /// Nothing can be sent: if the uplink could carry more and answers are waited for, or whoever has something to come takes
@@ -543,6 +531,11 @@ impl Exchange {
         in_step(now + PASSED_FOR.max(self.usual))
     }
 
+    /// When a piece that is new now is announced.
+    fn news_due(&self, now: Duration) -> Duration {
+        now + NEWS_AFTER.max(NEWS_EACH * u32::try_from(self.neighbours.len()).unwrap_or(0))
+    }
+
     fn tell_news(&mut self) {
         self.news_due = None;
         let news = core::mem::take(&mut self.news);
@@ -554,19 +547,6 @@ impl Exchange {
     fn owners_of(&self, piece: u32) -> u16 {
         index(piece).and_then(|at| self.owners.get(at)).copied().unwrap_or(0)
     }
-}
-
-/// How an exchange stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Neighbours that take part.
-    pub peers: usize,
-    /// Whether some neighbour has some piece that is missing here.
-    pub has_source: bool,
-    /// Whole copies among the neighbours, in parts per million: pieces that they hold ÷ pieces of the blob.
-    pub copies_ppm: u64,
-    /// Neighbours that hold everything.
-    pub peers_complete: usize,
 }
 
 impl Sending {

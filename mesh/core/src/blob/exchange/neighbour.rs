@@ -71,6 +71,8 @@ pub(super) struct Neighbour {
     pub(super) coming: BTreeMap<u32, Coming>,
     /// How fast that comes.
     pub(super) giving: Meter,
+    /// Bytes that came and were not acknowledged.
+    pub(super) got: u32,
     /// Pieces that it promised and did not send in time.
     pub(super) broken: u32,
 }
@@ -94,6 +96,7 @@ impl Neighbour {
             delay: None,
             coming: BTreeMap::new(),
             giving: Meter::new(now),
+            got: 0,
             broken: 0,
         }
     }
