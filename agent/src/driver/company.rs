@@ -90,6 +90,7 @@ mod tests {
             convicted: false,
             running: Vec::new(),
             serves: Vec::new(),
+            lean: false,
         }
     }
 

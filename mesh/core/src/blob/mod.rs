@@ -5,6 +5,7 @@
 //! `mesh/net` carries pieces, the agent stores them. The SHA-256 of the whole file is the agent's business.
 //! Design, section 9; the wire is described in `docs/PROTOCOL.md`.
 
+pub mod availability;
 pub mod exchange;
 pub mod hash_list;
 pub mod layout;

@@ -248,6 +248,7 @@ impl Node {
                         .filter_map(|(product, section)| Some(alloc::format!("{product} {}", section.running.as_ref()?.version)))
                         .collect(),
                     serves: status.map(|status| status.serves.clone()).unwrap_or_default(),
+                    lean: status.is_some_and(|status| status.lean),
                 }
             })
             .collect()

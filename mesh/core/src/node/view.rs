@@ -288,6 +288,9 @@ pub struct PeerView {
     pub running: Vec<String>,
     /// Blobs that it says it can serve whole.
     pub serves: Vec<Digest>,
+    /// Whether it is metered: it passes nothing on.
+    #[serde(default)]
+    pub lean: bool,
 }
 
 /// Why this node does not move: `swell explain`.

@@ -9,6 +9,7 @@
 mod bridge;
 mod cache;
 pub mod frames;
+pub mod glimpse;
 mod opening;
 mod strand;
 mod swarm;
@@ -35,6 +36,7 @@ use crate::blobs::standing::Standings;
 use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, SinkError, blocking};
 use crate::crowd::Crowd;
 use frames::{Opening, Refusal};
+use glimpse::Glimpse;
 use swarm::{Fetch, Inbound, Swarm};
 
 /// Most blobs that are exchanged at once.
@@ -87,6 +89,7 @@ pub(crate) struct Shared {
     tasks: Weak<Mutex<JoinSet<()>>>,
     numbers: AtomicU64,
     tally: Tally,
+    glimpses: Mutex<BTreeMap<Digest, Glimpse>>,
 }
 
 /// Bytes of pieces since the start, without framing.
@@ -147,6 +150,7 @@ impl Swarms {
             tasks: Arc::downgrade(&tasks),
             numbers: AtomicU64::new(0),
             tally: Tally::default(),
+            glimpses: Mutex::default(),
         };
         Self { shared: Arc::new(shared), _tasks: tasks }
     }
@@ -167,6 +171,12 @@ impl Swarms {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Tally { sent, received, wasted } = &self.shared.tally;
         SwarmCounters { sent_bytes: read(sent), received_bytes: read(received), wasted_bytes: read(wasted) }
+    }
+
+    /// The swarms that this node takes part in now, as they were within the last second.
+    #[must_use]
+    pub fn glimpses(&self) -> BTreeMap<Digest, Glimpse> {
+        self.shared.glimpses().clone()
     }
 
     /// See [`crate::blobs::Fetcher::fetch`].
@@ -238,6 +248,10 @@ impl Shared {
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<Digest, Running>> {
         self.running.lock().expect("no holder of this lock panics")
+    }
+
+    pub(crate) fn glimpses(&self) -> MutexGuard<'_, BTreeMap<Digest, Glimpse>> {
+        self.glimpses.lock().expect("no holder of this lock panics")
     }
 
     /// Reads which blob a stream is about, and hands it to that blob's task.
@@ -321,6 +335,7 @@ impl Shared {
             let mut running = shared.running();
             if running.get(&sha256).is_some_and(|it| it.number == number) {
                 running.remove(&sha256);
+                shared.glimpses().remove(&sha256);
             }
             drop(running);
             // Told last: whoever fetches it next finds the place free.

@@ -141,11 +141,24 @@ async fn a_source_that_gets_more_meanwhile_gives_that_too_and_serves_whom_it_ref
 async fn nodes_that_have_everything_make_room_for_those_that_do_not() {
     let sample = sample(10 * PIECE);
     let lines = Arc::default();
-    let few = Terms { neighbours: 2, ..Terms::default() };
+    let few = Terms { neighbours: 2, ..at_rate(200_000) };
     let seed = Node::new(&lines, 0, &sample, &[], few).holding(0..10);
     // One at a time and all at once: none of them knows another.
     let nodes: Vec<Node> = (1..=6).map(|n| Node::new(&lines, n, &sample, &[0], Terms::default())).collect();
-    fetch_all(&nodes).await;
+    let watch = async {
+        let mut most = 0;
+        loop {
+            sleep(Duration::from_millis(100)).await;
+            let glimpses = seed.swarms.glimpses();
+            let neighbours = glimpses.values().map(|glimpse| glimpse.neighbours.len()).max().unwrap_or(0);
+            assert!(neighbours <= 2, "at most two exchange it with the seed at once");
+            most = most.max(neighbours);
+            if nodes.iter().all(|node| node.shelf.is_whole()) {
+                return assert!(most > 0, "somebody was seen");
+            }
+        }
+    };
+    tokio::join!(fetch_all(&nodes), watch);
     drop(seed);
 }
 

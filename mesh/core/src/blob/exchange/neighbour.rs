@@ -4,10 +4,12 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::Exchange;
 use super::pace::{FIRST_ANSWER, Meter};
 use crate::blob::layout::Layout;
 use crate::blob::piece_set::PieceSet;
 use crate::limits::BLOB_OPEN_OFFERS;
+use crate::node_id::NodeId;
 
 /// An offer or a part that waits longer than this, and four times longer than is usual, holds up nobody else.
 const LATE: Duration = Duration::from_secs(1);
@@ -75,6 +77,13 @@ pub(super) struct Neighbour {
     pub(super) got: u32,
     /// Pieces that it promised and did not send in time.
     pub(super) broken: u32,
+}
+
+impl Exchange {
+    /// What each neighbour said it holds; `None` before it said so.
+    pub fn holdings(&self) -> impl Iterator<Item = (NodeId, Option<&PieceSet>)> + '_ {
+        self.neighbours.iter().map(|(peer, neighbour)| (*peer, neighbour.has.as_ref()))
+    }
 }
 
 impl Neighbour {

@@ -4,6 +4,7 @@
 //! `strand`; both answer with an event. A task that fetches goes on giving when it is done, and ends when nobody takes
 //! part for a while.
 
+mod glimpse;
 mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use self::glimpse::{Moved, Seen};
 use self::neighbours::{Opening, Pause};
 use super::Shared;
 use super::cache::Cache;
@@ -103,6 +105,9 @@ pub(super) struct Swarm {
     damaged: u32,
     charged: BTreeMap<NodeId, Charge>,
     told: Option<Instant>,
+    seen: Seen,
+    /// Of those that take part, and of some that did.
+    moved: BTreeMap<NodeId, Moved>,
     /// Since when nobody takes part.
     alone: Option<Instant>,
     /// Whether there is nothing to give any more.
@@ -149,6 +154,8 @@ impl Swarm {
             damaged: 0,
             charged: BTreeMap::new(),
             told: None,
+            seen: Seen::default(),
+            moved: BTreeMap::new(),
             alone: None,
             over: false,
             looking: false,
@@ -216,6 +223,7 @@ impl Swarm {
         let Heard { peer, number, what } = heard;
         if let Ok(Message::Part(part)) = &what {
             self.shared.tally.received(part.bytes.len());
+            self.moved.entry(peer).or_default().received.add(part.bytes.len());
         }
         if self.strands.get(&peer).is_none_or(|strand| strand.number != number) {
             return;
@@ -377,6 +385,7 @@ impl Swarm {
         let closed_until = self.send_parts(&mut choked);
         choked.into_iter().for_each(|peer| self.part_with(peer));
         self.tell();
+        self.picture();
         if self.fetch.is_none() && self.strands.is_empty() {
             return Some(self.alone.unwrap_or_else(Instant::now) + SERVED_IDLE);
         }
@@ -391,7 +400,10 @@ impl Swarm {
         }
         let complete = self.exchange.neighbours().filter(|(_, pieces)| *pieces == self.layout.count());
         let complete: Vec<NodeId> = complete.map(|(peer, _)| peer).collect();
-        complete.into_iter().for_each(|peer| self.part_with(peer));
+        for peer in complete {
+            self.note_complete(peer);
+            self.part_with(peer);
+        }
     }
 
     /// Sends what the windows and the rate have room for. Returns until when the rate has none.
@@ -415,6 +427,7 @@ impl Swarm {
             let out = self.exchange.next_part(now)?;
             self.shared.terms.rates.up.spend(out.length);
             self.shared.tally.sent(out.length);
+            self.moved.entry(out.peer).or_default().sent.add(out.length);
             let bytes = Out::Bytes { piece: out.piece, offset: out.offset, length: out.length, of };
             if self.strands.get(&out.peer).is_some_and(|strand| !strand.send(bytes)) {
                 choked.push(out.peer);
