@@ -29,7 +29,7 @@ use crate::api::{self, SocketError};
 use crate::blobs::{self, BlobStore};
 use crate::clock::Clock;
 use crate::config::{Config, TrustRaise, TrustRaises};
-use crate::driver::{Driver, DriverError, Parts, Sources};
+use crate::driver::{Driver, DriverError, Parts, Sources, sweep};
 use crate::events::EventLog;
 use crate::handle::Handle;
 use crate::helper::papers::papers;
@@ -237,6 +237,7 @@ async fn run_set(
     })?;
     let socket = api::bind(&config.socket)?;
     let node = SharedNode::new(node);
+    blobs.spare_only(needed(node.clone(), clock.clone()));
     // A metered node serves documents, which are small and rare, and no blobs.
     let served: Arc<dyn BlobSource> = if config.lean { Arc::new(ReleaseFiles::default()) } else { Arc::new(blobs.clone()) };
     let (keeper, pushed) = Keeper::new(node.clone(), config.fleet, &secret, Arc::clone(&served), clock.clone());
@@ -302,6 +303,15 @@ async fn run_set(
     network.shutdown().await;
     ended?;
     Ok(if *restart.borrow() { Ended::ToBeReplaced } else { Ended::Told })
+}
+
+/// Which blobs rollouts and the slots here still need: asked when room is short.
+fn needed(node: SharedNode, clock: Clock) -> blobs::Needed {
+    Arc::new(move || {
+        let node = node.lock();
+        let releases: Vec<_> = node.shelf().releases().collect();
+        sweep::needed(&releases, &node.rollouts(clock.now()), &sweep::running(&node))
+    })
 }
 
 /// This agent as its own product, where it is one.

@@ -121,6 +121,16 @@ pub enum Told {
         address: String,
         reason: String,
     },
+    /// A download begins or is a tenth further: with what rate, from how many peers, and how many whole copies these and
+    /// others have together.
+    BlobFetching {
+        sha256: Digest,
+        held: u32,
+        pieces: u32,
+        peers: u32,
+        bytes_per_second: u64,
+        copies_ppm: u64,
+    },
     /// A blob is here whole.
     BlobStored {
         sha256: Digest,
@@ -292,6 +302,9 @@ fn log(told: &Told) {
         Told::PeerUp { peer } => debug!(%peer, "connected"),
         Told::PeerDown { peer } => debug!(%peer, "disconnected"),
         Told::PeerRefused { peer, address, reason } => warn!(%peer, address, "refused at the door: {reason}"),
+        Told::BlobFetching { sha256, held, pieces, peers, .. } => {
+            debug!("blob {sha256}: {held} of {pieces} pieces from {peers} peers")
+        }
         Told::BlobStored { sha256 } => info!("stored blob {sha256}"),
         Told::Fault { what, detail } => error!("{what}: {detail}"),
         Told::FaultEnded { what } => info!("{what} works again"),

@@ -6,6 +6,7 @@ use groundswell_core::digest::Digest;
 use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::node::effect::Accepted;
 use groundswell_core::node::view::{Explanation, LeaseView, NodeView, PeerView, RolloutView, RosterView};
+use groundswell_core::node_id::NodeId;
 use groundswell_core::text::Product;
 use groundswell_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub struct AgentView {
     pub blobs: Vec<Digest>,
     /// Downloads under way.
     pub downloads: Vec<DownloadView>,
+    /// What others fetch from here.
+    #[serde(default)]
+    pub uploads: Vec<UploadView>,
     /// What the last dial that failed said.
     pub last_dial_failure: Option<String>,
     /// Why the last visit at another node's outer door did not bring everything.
@@ -59,12 +63,128 @@ pub struct AgentView {
 pub struct DownloadView {
     /// What.
     pub sha256: Digest,
+    /// Its size in bytes.
+    #[serde(default)]
+    pub size_bytes: u64,
     /// Pieces here.
     pub held: u32,
     /// Pieces of the blob.
     pub pieces: u32,
     /// Peers in conversation.
     pub peers: u32,
+    /// Of these, peers on this node's own network.
+    #[serde(default)]
+    pub near_peers: u32,
+    /// Bytes a second that come, lately.
+    #[serde(default)]
+    pub bytes_per_second: u64,
+    /// Whole copies that the others have together, in parts per million: see [`BlobView::copies_ppm`].
+    #[serde(default)]
+    pub copies_ppm: u64,
+    /// Seconds until it is here, if it goes on like this; `None` while nothing comes.
+    #[serde(default)]
+    pub seconds_left: Option<u64>,
+}
+
+impl std::fmt::Display for DownloadView {
+    /// `fetches sha256/…: 12 of 160 pieces, 2.1 MB/s from 3 peers (1 nearby), which have 1.42 copies with others; 40 s left`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sha256, held, pieces, peers, near_peers, .. } = self;
+        write!(f, "fetches {sha256}: {held} of {pieces} pieces, {} from {peers} peers", Rate(self.bytes_per_second))?;
+        if *near_peers > 0 {
+            write!(f, " ({near_peers} nearby)")?;
+        }
+        write!(f, "; the others have {} copies", Copies(self.copies_ppm))?;
+        self.seconds_left.map_or(Ok(()), |seconds| write!(f, "; {seconds} s left"))
+    }
+}
+
+impl std::fmt::Display for UploadView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sha256, peers, .. } = self;
+        write!(f, "gives {sha256}: {} to {peers} peers; ", Rate(self.bytes_per_second))?;
+        write!(f, "the others have {} copies", Copies(self.copies_ppm))
+    }
+}
+
+/// Bytes a second for people: `2.1 MB/s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate(pub u64);
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tenths = |unit: u64| (self.0 / unit, self.0 % unit * 10 / unit);
+        let ((whole, tenth), unit) = match self.0 {
+            bytes @ 0..1_000 => return write!(f, "{bytes} B/s"),
+            1_000..1_000_000 => (tenths(1_000), "kB/s"),
+            1_000_000..1_000_000_000 => (tenths(1_000_000), "MB/s"),
+            _ => (tenths(1_000_000_000), "GB/s"),
+        };
+        write!(f, "{whole}.{tenth} {unit}")
+    }
+}
+
+/// Copies in parts per million for people: `1.42`, never more than there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Copies(pub u64);
+
+impl std::fmt::Display for Copies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:02}", self.0 / 1_000_000, self.0 % 1_000_000 / 10_000)
+    }
+}
+
+/// A blob that goes out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UploadView {
+    /// What.
+    pub sha256: Digest,
+    /// Peers that take part and lack some of it.
+    pub peers: u32,
+    /// Bytes a second that go out, lately.
+    pub bytes_per_second: u64,
+    /// Whole copies that the others have together, in parts per million: see [`BlobView::copies_ppm`].
+    pub copies_ppm: u64,
+}
+
+/// A blob that is here, in part or whole, and how far the others have it: `GET /v1/blobs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlobView {
+    /// Its sha256.
+    pub sha256: Digest,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Pieces here.
+    pub held: u32,
+    /// Pieces of the blob.
+    pub pieces: u32,
+    /// Other members that have all of it and pass it on, as far as is known here.
+    pub holders: u32,
+    /// Whole copies that the others have together, in parts per million: as many as have the rarest piece, and the share of
+    /// pieces that more of them have. From 1,000,000 on they can complete each other without this node.
+    pub copies_ppm: u64,
+    /// Other nodes that rollouts in force ask to fetch it; `None` when none names its release.
+    pub takers: Option<u32>,
+    /// Who takes part in its exchange with this node.
+    pub peers: Vec<BlobPeerView>,
+}
+
+/// A member that takes part in the exchange of a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlobPeerView {
+    /// Its id.
+    pub node: NodeId,
+    /// Its name.
+    pub name: Option<String>,
+    /// Pieces that it has.
+    pub held: u32,
+    /// Bytes a second from here to it, lately.
+    pub sent_bytes_per_second: u64,
+    /// Bytes a second from it to here, lately.
+    pub received_bytes_per_second: u64,
 }
 
 /// Something of this machine that does not work.
@@ -128,6 +248,7 @@ pub enum Request {
     Leases(Reply<Vec<LeaseView>>),
     Roster(Reply<Option<RosterView>>),
     Peers(Reply<Vec<PeerView>>),
+    Blobs(Reply<Vec<BlobView>>),
     Explain { product: Option<Product>, reply: Reply<Vec<Explanation>> },
     Documents(Reply<Vec<DocumentView>>),
     Document { digest: Digest, reply: Reply<Option<Vec<u8>>> },
@@ -197,6 +318,12 @@ impl Handle {
         self.ask(Request::Peers).await
     }
 
+    /// Blobs here, and how far the others have them.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn blobs(&self) -> Result<Vec<BlobView>, Gone> {
+        self.ask(Request::Blobs).await
+    }
+
     /// Why this node does not move: one product, or all.
     #[expect(clippy::missing_errors_doc, reason = "see `status`")]
     pub async fn explain(&self, product: Option<Product>) -> Result<Vec<Explanation>, Gone> {
@@ -221,5 +348,17 @@ impl Handle {
     /// When it is refused, cannot be made durable, or the driver does not answer.
     pub async fn publish(&self, bytes: Vec<u8>) -> Result<Accepted, PublishError> {
         self.ask(|reply| Request::Publish { bytes, reply }).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_copies_are_rounded_down_for_people() {
+        let rates = [0, 999, 1_000, 999_999, 2_150_000, 1_000_000_000].map(|bytes| Rate(bytes).to_string());
+        assert_eq!(rates, ["0 B/s", "999 B/s", "1.0 kB/s", "999.9 kB/s", "2.1 MB/s", "1.0 GB/s"]);
+        assert_eq!([0, 999_999, 1_425_000].map(|ppm| Copies(ppm).to_string()), ["0.00", "0.99", "1.42"]);
     }
 }

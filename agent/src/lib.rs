@@ -21,5 +21,6 @@ pub mod identity;
 pub mod install;
 pub mod observer;
 mod outer;
+pub mod spread;
 pub mod store;
 pub mod supervise;

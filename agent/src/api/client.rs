@@ -13,11 +13,11 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::net::UnixStream;
 
 use super::failure::FailureBody;
-pub use super::writes::{PublishOutcome, Published};
+pub use super::writes::{BlobHere, PublishOutcome, Published};
 use crate::events::Entry;
 
 /// Longest answer that is read, in bytes: the rollouts of 10,000 nodes, several times over.
@@ -88,7 +88,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn get_bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let (_, bytes) = self.call(Method::GET, path, None, Either::Left(Full::default())).await?;
+        let (_, bytes) = self.call(request(Method::GET, path, None, Either::Left(Full::default()))?).await?;
         Ok(bytes)
     }
 
@@ -97,18 +97,27 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; a document refused by trust is `Refused` with its reason code.
     pub async fn publish(&self, document: Vec<u8>) -> Result<Published, ClientError> {
-        let (_, bytes) = self.call(Method::POST, "/v1/documents", None, Either::Left(Full::new(document.into()))).await?;
+        let (_, bytes) =
+            self.call(request(Method::POST, "/v1/documents", None, Either::Left(Full::new(document.into())))?).await?;
         serde_json::from_slice(&bytes).map_err(|error| ClientError::Answer(error.to_string()))
     }
 
-    /// Hands in the file at `path` as the blob `sha256`; the agent checks that it is. Returns whether it was new.
+    /// Hands in the file at `path` as the blob `sha256`; the agent checks that it is. Bytes that it has are not sent again.
+    /// Returns how many were: `None` when it had it whole.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn put_blob(&self, sha256: Digest, path: &Path) -> Result<bool, ClientError> {
+    pub async fn put_blob(&self, sha256: Digest, path: &Path) -> Result<Option<u64>, ClientError> {
         let failed = |source| ClientError::File { path: path.to_path_buf(), source };
-        let file = tokio::fs::File::open(path).await.map_err(failed)?;
-        let length = file.metadata().await.map_err(failed)?.len();
+        let mut file = tokio::fs::File::open(path).await.map_err(failed)?;
+        let size = file.metadata().await.map_err(failed)?.len();
+        let place = format!("/v1/blobs/{}", sha256.hex());
+        let here: BlobHere = self.get(&place).await?;
+        if here.whole {
+            return Ok(None);
+        }
+        let offset = Some(here.put_bytes).filter(|offset| *offset < size).unwrap_or(0);
+        file.seek(std::io::SeekFrom::Start(offset)).await.map_err(failed)?;
         let chunks = futures::stream::unfold(Some(file), async |file| {
             let mut file = file?;
             let mut chunk = vec![0; READ_BYTES];
@@ -122,8 +131,15 @@ impl Client {
             }
         });
         let body = Either::Right(StreamBody::new(chunks.boxed()));
-        let (status, _) = self.call(Method::PUT, &format!("/v1/blobs/{}", sha256.hex()), Some(length), body).await?;
-        Ok(status == StatusCode::CREATED)
+        let length = size - offset;
+        let mut request = request(Method::PUT, &place, Some(length), body)?;
+        if offset > 0 {
+            let range = format!("bytes {offset}-{}/{size}", size - 1);
+            let range = range.parse().map_err(|_| ClientError::Answer("a range that is no header".to_owned()))?;
+            request.headers_mut().insert(header::CONTENT_RANGE, range);
+        }
+        let (status, _) = self.call(request).await?;
+        Ok((status == StatusCode::CREATED).then_some(length))
     }
 
     /// Follows events after number `after` until `seen` says stop (returns false), or the agent ends.
@@ -162,15 +178,9 @@ impl Client {
         }
     }
 
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        length: Option<u64>,
-        body: Outgoing,
-    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+    async fn call(&self, request: Request<Outgoing>) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let mut connection = self.connect().await?;
-        let response = connection.send(request(method, path, length, body)?).await?;
+        let response = connection.send(request).await?;
         let response = connection.drive(self.checked(response)).await?;
         let status = response.status();
         let bytes = connection.drive(self.read(response)).await?;

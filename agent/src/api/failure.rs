@@ -11,7 +11,7 @@ use crate::handle::{Gone, PublishError};
 /// The body of every answer that is not a success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureBody {
-    /// A reason code of a refused document, or `bad-request`, `not-found`, `busy`, `stopping`, `fault`, `digest`.
+    /// A reason code of a refused document, or `bad-request`, `not-found`, `busy`, `stopping`, `fault`, `digest`, `range`.
     pub reason: String,
     /// What it is about.
     pub field: String,

@@ -1,11 +1,12 @@
 //! The local API: HTTP over a unix socket, for `swell`, for scripts (`curl --unix-socket`), for the console.
 //!
-//! Reads show the core's views as JSON ([`routes`]); writes take contents, never paths, URLs or commands ([`writes`]);
+//! Reads show the core's views as JSON ([`routes`]), and numbers for Prometheus ([`metrics`]); writes take contents, never paths, URLs or commands ([`writes`]);
 //! changes are Server-Sent Events ([`stream`]). [`socket`] is the file, [`client`] the other side.
 //! Whoever may open the socket may use it: its mode is 0660, so its group decides.
 
 pub mod client;
 pub mod failure;
+mod metrics;
 mod routes;
 mod socket;
 mod stream;
@@ -70,6 +71,9 @@ fn router(surface: Surface) -> Router {
         .route("/v1/documents", post(writes::publish).layer(writes::document_limit()))
         .route("/v1/documents/{digest}", get(routes::document))
         .route("/v1/documents/sha256/{digest}", get(routes::document))
+        .route("/v1/metrics", get(metrics::metrics))
+        .route("/v1/blobs", get(routes::blobs))
+        .route("/v1/blobs/{sha256}", get(writes::blob_here))
         .route("/v1/blobs/{sha256}", put(writes::put_blob).layer(writes::blob_limit()))
         .fallback(routes::nothing_here)
         .with_state(surface)

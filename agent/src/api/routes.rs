@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::Surface;
 use super::failure::Failure;
-use crate::handle::{DocumentView, StatusView};
+use crate::handle::{BlobView, DocumentView, StatusView};
 
 type Answer<T> = Result<Json<T>, Failure>;
 
@@ -34,6 +34,10 @@ pub(super) async fn roster(State(surface): State<Surface>) -> Answer<Option<Rost
 
 pub(super) async fn peers(State(surface): State<Surface>) -> Answer<Vec<PeerView>> {
     Ok(Json(surface.handle.peers().await?))
+}
+
+pub(super) async fn blobs(State(surface): State<Surface>) -> Answer<Vec<BlobView>> {
+    Ok(Json(surface.handle.blobs().await?))
 }
 
 #[derive(Deserialize)]

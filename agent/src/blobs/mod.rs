@@ -8,7 +8,9 @@
 //! [`store`] is the folder, [`partial`] a download (the mesh's `PieceSink`) and `running_hash` its sha256, [`put`] local
 //! publishing, `serve` the mesh's `BlobSource`. Everything here may block on the disk: call it from blocking threads. Design, section 9.
 
+mod eviction;
 mod files;
+mod folder;
 pub mod partial;
 pub mod put;
 mod running_hash;
@@ -16,6 +18,7 @@ mod serve;
 mod sidecar;
 pub mod store;
 
+pub use eviction::Needed;
 pub use partial::Partial;
 pub use put::{Put, PutError};
 pub use store::{Begun, BlobStore, DownloadError, Held, LookupError, OpenError, Settings};

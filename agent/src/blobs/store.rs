@@ -1,20 +1,24 @@
 //! The blob folder: what is whole, what is under way, and whether there is room for more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 
 use groundswell_core::blob::{BlobName, HashList, Layout, LayoutError};
-use groundswell_core::digest::{Digest, Hex32};
+use groundswell_core::digest::Digest;
 use tokio::sync::watch;
 
+use super::eviction::{Candidate, Needed, Spared, choose};
 use super::files;
+use super::folder::{self, Found};
 use super::partial::Partial;
 use super::sidecar;
 
+/// How long a blob that nobody names yet stays: its documents come after it.
+const UNNAMED_FOR: Duration = Duration::from_secs(3_600);
 /// Most blobs in the folder, whole or under way: three releases of eight products with ten files each, four times over.
 pub const BLOBS: usize = 1_024;
 
@@ -47,7 +51,7 @@ pub enum DownloadError {
     #[error("{0} has an impossible size")]
     Size(Digest, #[source] LayoutError),
     /// The file system has not enough room above the reserve.
-    #[error("disk-full: {blob} needs {needed_bytes} bytes and {free_bytes} may be used")]
+    #[error("disk-full: {blob} needs {needed_bytes} bytes and {free_bytes} may be used beside limits.keep-free: free some")]
     DiskFull {
         /// The blob.
         blob: Digest,
@@ -56,8 +60,11 @@ pub enum DownloadError {
         /// Bytes free above the reserve.
         free_bytes: u64,
     },
-    /// All blobs together would take more than is allowed: remove some, or raise the quota.
-    #[error("blob-quota: {blob} needs {needed_bytes} bytes and {left_bytes} are left of the quota for blobs")]
+    /// All blobs together would take more than is allowed, and none may give way.
+    #[error(
+        "blob-quota: {blob} needs {needed_bytes} bytes and {left_bytes} are left of the quota for blobs, \
+         whose other blobs rollouts still need: raise limits.blobs"
+    )]
     Quota {
         /// The blob.
         blob: Digest,
@@ -67,7 +74,7 @@ pub enum DownloadError {
         left_bytes: u64,
     },
     /// [`BLOBS`] are here.
-    #[error("there are {BLOBS} blobs already; remove some")]
+    #[error("there are {BLOBS} blobs already, and rollouts need them all")]
     TooMany,
     /// Another thread is looking at its files this very moment: a mistake of the caller.
     #[error("the download of {0} is being begun already")]
@@ -126,14 +133,38 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     state: Mutex<State>,
     whole: watch::Sender<BTreeSet<Digest>>,
+    spared: Spared,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    whole: BTreeMap<Digest, Arc<HashList>>,
+    whole: BTreeMap<Digest, Whole>,
+    /// How often any blob was used.
+    uses: u64,
     underway: BTreeMap<Digest, Weak<Partial>>,
     /// Downloads whose files are being looked at; that takes long, so the lock is not held meanwhile.
     opening: BTreeSet<Digest>,
+    /// Blobs that tools on this machine are bringing.
+    putting: BTreeSet<Digest>,
+}
+
+/// A blob that is here as a whole.
+#[derive(Debug)]
+struct Whole {
+    list: Arc<HashList>,
+    /// The count of uses at its last one.
+    used: u64,
+    /// When it came, unless it was here before the store was opened.
+    came: Option<Instant>,
+}
+
+impl State {
+    fn used(&mut self, sha256: &Digest) {
+        self.uses += 1;
+        if let Some(whole) = self.whole.get_mut(sha256) {
+            whole.used = self.uses;
+        }
+    }
 }
 
 impl BlobStore {
@@ -146,10 +177,20 @@ impl BlobStore {
         let folder = settings.folder.clone();
         let failed = |source| OpenError { folder: folder.clone(), source };
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        let whole = recover(&folder).map_err(failed)?;
-        let names = whole.keys().copied().collect();
-        let state = Mutex::new(State { whole, ..State::default() });
-        Ok(Self { shared: Arc::new(Shared { settings, state, whole: watch::Sender::new(names) }) })
+        let found = folder::recover(&folder).map_err(failed)?;
+        let names = found.iter().map(|found| found.sha256).collect();
+        let uses = u64::try_from(found.len()).unwrap_or(u64::MAX);
+        let whole = |(used, Found { sha256, list }): (u64, Found)| (sha256, Whole { list: Arc::new(list), used, came: None });
+        let state = State { whole: (1..).zip(found).map(whole).collect(), uses, ..State::default() };
+        let (state, spared) = (Mutex::new(state), Spared::default());
+        Ok(Self { shared: Arc::new(Shared { settings, state, whole: watch::Sender::new(names), spared }) })
+    }
+
+    /// From now on blobs may give way to others where room is short: those that `needed` does not name, that nobody is
+    /// writing, and that have been here for a while, for a file may come before the documents that name it. Until then
+    /// none does. `needed` is asked without any lock of the store; the first one that is given stays.
+    pub fn spare_only(&self, needed: Needed) {
+        self.shared.spared.set(needed);
     }
 
     /// The whole blobs as they come and go: what this node can serve.
@@ -165,9 +206,9 @@ impl BlobStore {
     pub fn list(&self) -> io::Result<Vec<Held>> {
         let (mut all, underway) = {
             let state = self.shared.state();
-            let whole = state.whole.iter().map(|(sha256, list)| {
-                let pieces = list.layout().count();
-                Held { name: sidecar::name_of(*sha256, list), held: pieces, pieces }
+            let whole = state.whole.iter().map(|(sha256, whole)| {
+                let pieces = whole.list.layout().count();
+                Held { name: sidecar::name_of(*sha256, &whole.list), held: pieces, pieces }
             });
             let underway: Vec<_> = state.underway.values().filter_map(Weak::upgrade).collect();
             (whole.collect::<Vec<_>>(), underway)
@@ -186,6 +227,16 @@ impl BlobStore {
         Ok(all)
     }
 
+    /// What is here of a blob, whole or being downloaded. Asks no disk.
+    #[must_use]
+    pub fn held(&self, sha256: &Digest) -> Option<Held> {
+        if let Some(list) = self.shared.list_of(sha256) {
+            let pieces = list.layout().count();
+            return Some(Held { name: sidecar::name_of(*sha256, &list), held: pieces, pieces });
+        }
+        self.shared.partial_of(sha256).map(|partial| partial.progress())
+    }
+
     /// Whether a blob is here as a whole.
     #[must_use]
     pub fn holds(&self, sha256: &Digest) -> bool {
@@ -202,8 +253,8 @@ impl BlobStore {
         let layout = Layout::of(name.size_bytes).map_err(|error| DownloadError::Size(blob, error))?;
         {
             let mut state = self.shared.state();
-            if let Some(list) = state.whole.get(&blob) {
-                let same = sidecar::name_of(blob, list) == name;
+            if let Some(whole) = state.whole.get(&blob) {
+                let same = sidecar::name_of(blob, &whole.list) == name;
                 return if same { Ok(Begun::Whole) } else { Err(DownloadError::Contradiction(blob)) };
             }
             state.underway.retain(|_, partial| partial.strong_count() > 0);
@@ -215,7 +266,7 @@ impl BlobStore {
                 return Err(DownloadError::Underway(blob));
             }
         }
-        let opened = self.shared.check_quota(blob, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
+        let opened = self.shared.make_room(blob, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
         let mut state = self.shared.state();
         state.opening.remove(&blob);
         let partial = Arc::new(opened?);
@@ -235,6 +286,7 @@ impl BlobStore {
             Err(error) => return Err(LookupError::Io(*sha256, error)),
         };
         let found = file.metadata().map_err(|error| LookupError::Io(*sha256, error))?.len();
+        self.shared.state().used(sha256);
         if found == size { Ok(file) } else { Err(self.shared.damaged(sha256)) }
     }
 
@@ -253,16 +305,7 @@ impl BlobStore {
     /// # Errors
     /// When a file cannot be removed.
     pub fn remove(&self, sha256: &Digest) -> io::Result<()> {
-        let underway = self.shared.state().underway.remove(sha256).and_then(|partial| partial.upgrade());
-        underway.inspect(|partial| partial.abandon());
-        let mut state = self.shared.state();
-        if state.whole.remove(sha256).is_some() {
-            self.shared.announce(&state);
-        }
-        for path in [self.shared.path(sha256), self.shared.part(sha256), self.shared.have(sha256), self.shared.hashes(sha256)] {
-            files::remove(&path)?;
-        }
-        files::sync_folder(&self.shared.settings.folder)
+        self.shared.remove(sha256)
     }
 }
 
@@ -271,24 +314,33 @@ impl Shared {
         self.state.lock().expect("no holder of this lock panics")
     }
 
+    /// Whether nobody else puts the blob already; then it is being put from now on.
+    pub(super) fn begin_put(&self, sha256: Digest) -> bool {
+        self.state().putting.insert(sha256)
+    }
+
+    pub(super) fn end_put(&self, sha256: &Digest) {
+        self.state().putting.remove(sha256);
+    }
+
     pub(super) fn path(&self, sha256: &Digest) -> PathBuf {
         self.settings.folder.join(sha256.hex().to_string())
     }
 
     pub(super) fn part(&self, sha256: &Digest) -> PathBuf {
-        self.path(sha256).with_extension(PART)
+        self.path(sha256).with_extension(folder::PART)
     }
 
     pub(super) fn have(&self, sha256: &Digest) -> PathBuf {
-        self.path(sha256).with_extension(HAVE)
+        self.path(sha256).with_extension(folder::HAVE)
     }
 
     pub(super) fn hashes(&self, sha256: &Digest) -> PathBuf {
-        self.path(sha256).with_extension(HASHES)
+        self.path(sha256).with_extension(folder::HASHES)
     }
 
     pub(super) fn list_of(&self, sha256: &Digest) -> Option<Arc<HashList>> {
-        self.state().whole.get(sha256).cloned()
+        self.state().whole.get(sha256).map(|whole| Arc::clone(&whole.list))
     }
 
     fn size_of(&self, sha256: &Digest) -> Option<u64> {
@@ -299,12 +351,37 @@ impl Shared {
         self.state().underway.get(sha256).and_then(Weak::upgrade)
     }
 
+    fn remove(&self, sha256: &Digest) -> io::Result<()> {
+        let underway = self.state().underway.remove(sha256).and_then(|partial| partial.upgrade());
+        underway.inspect(|partial| partial.abandon());
+        let mut state = self.state();
+        if state.whole.remove(sha256).is_some() {
+            self.announce(&state);
+        }
+        let mut paths = vec![self.path(sha256), self.part(sha256), self.have(sha256), self.hashes(sha256)];
+        if !state.putting.contains(sha256) {
+            paths.push(self.path(sha256).with_extension(folder::PUT));
+        }
+        for path in paths {
+            files::remove(&path)?;
+        }
+        files::sync_folder(&self.settings.folder)
+    }
+
     /// A blob got its name on disk.
     pub(super) fn completed(&self, sha256: Digest, list: HashList) {
         let mut state = self.state();
         state.underway.remove(&sha256);
-        state.whole.insert(sha256, Arc::new(list));
+        state.uses += 1;
+        let whole = Whole { list: Arc::new(list), used: state.uses, came: Some(Instant::now()) };
+        state.whole.insert(sha256, whole);
         self.announce(&state);
+        // What a tool had begun to bring is not needed any more.
+        if !state.putting.contains(&sha256)
+            && let Err(error) = files::remove(&self.path(&sha256).with_extension(folder::PUT))
+        {
+            tracing::warn!(blob = %sha256, %error, "what was put in part cannot be removed");
+        }
     }
 
     /// A blob's file is not what it was: it is forgotten and removed.
@@ -325,30 +402,73 @@ impl Shared {
         self.whole.send_replace(state.whole.keys().copied().collect());
     }
 
-    /// Sizes of the files of downloads, under way or stopped.
     fn parts(&self) -> io::Result<Vec<(Digest, u64)>> {
-        let mut parts = Vec::new();
-        for found in std::fs::read_dir(&self.settings.folder)? {
-            let found = found?;
-            if let Entry::Part(sha256) = entry(&found.file_name()) {
-                parts.push((sha256, found.metadata()?.len()));
-            }
-        }
-        Ok(parts)
+        folder::parts(&self.settings.folder)
     }
 
-    /// Whether there is room for a blob by number and by quota.
-    pub(super) fn check_quota(&self, blob: Digest, needed_bytes: u64) -> Result<(), DownloadError> {
-        let parts = self.parts().map_err(|error| DownloadError::Io(blob, error))?;
-        let others = parts.iter().filter(|(other, _)| *other != blob);
-        let state = self.state();
-        if state.whole.len() + others.clone().count() >= BLOBS {
-            return Err(DownloadError::TooMany);
+    /// Makes room for a blob, by number, quota and free space: lets others give way where it must.
+    pub(super) fn make_room(&self, blob: Digest, needed_bytes: u64) -> Result<(), DownloadError> {
+        let Err(full) = self.check_room(blob, needed_bytes) else { return Ok(()) };
+        let (bytes, places) = match &full {
+            DownloadError::Quota { left_bytes, .. } => (needed_bytes.saturating_sub(*left_bytes), 0),
+            DownloadError::DiskFull { free_bytes, .. } => (needed_bytes.saturating_sub(*free_bytes), 0),
+            DownloadError::TooMany => (0, 1),
+            _ => return Err(full),
+        };
+        let Some(needed) = self.spared.ask() else { return Err(full) };
+        let candidates = self.candidates(blob, &needed).map_err(|error| DownloadError::Io(blob, error))?;
+        let Some(chosen) = choose(candidates, bytes, places) else { return Err(full) };
+        for sha256 in chosen {
+            tracing::info!(blob = %sha256, "removed, to make room for {blob}: no rollout needs it");
+            self.remove(&sha256).map_err(|error| DownloadError::Io(sha256, error))?;
         }
-        let whole = state.whole.iter().filter(|(other, _)| **other != blob).map(|(_, list)| list.layout().size_bytes());
-        let taken = whole.chain(others.map(|(_, size_bytes)| *size_bytes)).fold(0, u64::saturating_add);
-        let left_bytes = self.settings.quota_bytes.saturating_sub(taken);
-        if needed_bytes <= left_bytes { Ok(()) } else { Err(DownloadError::Quota { blob, needed_bytes, left_bytes }) }
+        // One bound was met; another may be short as well.
+        self.make_room(blob, needed_bytes)
+    }
+
+    /// What may give way: whole blobs and stopped downloads that nobody needs.
+    fn candidates(&self, blob: Digest, needed: &BTreeSet<Digest>) -> io::Result<Vec<Candidate>> {
+        let parts = self.parts()?;
+        let state = self.state();
+        let is_free = |sha256: &Digest| *sha256 != blob && !needed.contains(sha256);
+        let whole = state
+            .whole
+            .iter()
+            .filter(|(sha256, whole)| is_free(sha256) && whole.came.is_none_or(|came| came.elapsed() >= UNNAMED_FOR));
+        let whole = whole.map(|(sha256, whole)| Candidate {
+            sha256: *sha256,
+            size_bytes: whole.list.layout().size_bytes(),
+            used: whole.used,
+        });
+        let stopped = parts.into_iter().filter(|(sha256, _)| {
+            let written = state.underway.get(sha256).is_some_and(|partial| partial.strong_count() > 0);
+            let begun = state.opening.contains(sha256) || state.putting.contains(sha256);
+            is_free(sha256) && !written && !begun && !state.whole.contains_key(sha256)
+        });
+        let stopped = stopped.map(|(sha256, size_bytes)| Candidate { sha256, size_bytes, used: 0 });
+        Ok(whole.chain(stopped).collect())
+    }
+
+    /// Whether there is room for a blob by number, quota and free space.
+    fn check_room(&self, blob: Digest, needed_bytes: u64) -> Result<(), DownloadError> {
+        let parts = self.parts().map_err(|error| DownloadError::Io(blob, error))?;
+        let here = parts.iter().find(|(other, _)| *other == blob).map_or(0, |(_, size_bytes)| *size_bytes);
+        let others = parts.iter().filter(|(other, _)| *other != blob);
+        {
+            let state = self.state();
+            let whole = state.whole.iter().filter(|(other, _)| **other != blob);
+            if whole.clone().count() + others.clone().count() >= BLOBS {
+                return Err(DownloadError::TooMany);
+            }
+            let whole = whole.map(|(_, whole)| whole.list.layout().size_bytes());
+            let taken = whole.chain(others.map(|(_, size_bytes)| *size_bytes)).fold(0, u64::saturating_add);
+            let left_bytes = self.settings.quota_bytes.saturating_sub(taken);
+            if needed_bytes > left_bytes {
+                return Err(DownloadError::Quota { blob, needed_bytes, left_bytes });
+            }
+        }
+        // What a stopped download has taken already is not needed again.
+        self.check_free(blob, needed_bytes.saturating_sub(here))
     }
 
     /// Whether the file system has `needed_bytes` above the reserve.
@@ -357,85 +477,4 @@ impl Shared {
         let free_bytes = free.saturating_sub(self.settings.reserve_bytes);
         if needed_bytes <= free_bytes { Ok(()) } else { Err(DownloadError::DiskFull { blob, needed_bytes, free_bytes }) }
     }
-}
-
-pub(super) const PART: &str = "part";
-pub(super) const HAVE: &str = "have";
-pub(super) const HASHES: &str = "hashes";
-pub(super) const PUT: &str = "put";
-
-/// What a file of the folder is, by its name.
-enum Entry {
-    Whole(Digest),
-    /// A download's data.
-    Part(Digest),
-    /// Belongs to a blob; kept while that blob's data is here.
-    Beside(Digest),
-    Leftover,
-    Foreign,
-}
-
-fn entry(name: &OsStr) -> Entry {
-    let Some(name) = name.to_str() else { return Entry::Foreign };
-    let (stem, suffix) = name.split_once('.').map_or((name, None), |(stem, suffix)| (stem, Some(suffix)));
-    let Ok(hex) = stem.parse::<Hex32>() else { return Entry::Foreign };
-    match suffix {
-        None => Entry::Whole(hex.into()),
-        Some(PART) => Entry::Part(hex.into()),
-        Some(HAVE | HASHES) => Entry::Beside(hex.into()),
-        Some(other) if other.ends_with(".new") || other == PUT => Entry::Leftover,
-        Some(_) => Entry::Foreign,
-    }
-}
-
-/// Brings the folder in order after any crash, and says which blobs are whole.
-fn recover(folder: &Path) -> io::Result<BTreeMap<Digest, Arc<HashList>>> {
-    let mut whole = BTreeMap::new();
-    let mut beside = BTreeSet::new();
-    for found in std::fs::read_dir(folder)? {
-        let found = found?;
-        match entry(&found.file_name()) {
-            Entry::Foreign => {}
-            Entry::Leftover => files::remove(&found.path())?,
-            Entry::Part(sha256) | Entry::Beside(sha256) => {
-                beside.insert(sha256);
-            }
-            Entry::Whole(sha256) => match whole_blob(&found.path())? {
-                Some(list) => {
-                    whole.insert(sha256, Arc::new(list));
-                }
-                None => {
-                    tracing::warn!(path = %found.path().display(), "a file under a blob's name is not that blob and is removed");
-                    remove_anything(&found.path())?;
-                }
-            },
-        }
-    }
-    for sha256 in beside {
-        let path = folder.join(sha256.hex().to_string());
-        if sidecar::read_list(&path.with_extension(HASHES))?.is_none() {
-            // Nothing in it can be verified, so it is worth nothing.
-            files::remove(&path.with_extension(PART))?;
-        }
-        let has_part = path.with_extension(PART).exists();
-        if !has_part {
-            files::remove(&path.with_extension(HAVE))?;
-        }
-        if !has_part && !whole.contains_key(&sha256) {
-            files::remove(&path.with_extension(HASHES))?;
-        }
-    }
-    files::sync_folder(folder)?;
-    Ok(whole)
-}
-
-/// The hash list of a file under a blob's name, if it can be that blob: a regular file of the very size.
-fn whole_blob(path: &Path) -> io::Result<Option<HashList>> {
-    let metadata = std::fs::symlink_metadata(path)?;
-    let list = sidecar::read_list(&path.with_extension(HASHES))?;
-    Ok(list.filter(|list| metadata.is_file() && metadata.len() == list.layout().size_bytes()))
-}
-
-fn remove_anything(path: &Path) -> io::Result<()> {
-    if std::fs::symlink_metadata(path)?.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
 }

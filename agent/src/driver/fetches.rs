@@ -1,7 +1,7 @@
 //! Downloads under way: artifacts into the blob store, rosters into memory. The core says what, the mesh brings it.
 //!
 //! Each is one task, owned here and ended by drop. Which peers are asked is kept up to date by the driver: connected
-//! ones that say they have it first, then the other connected ones, who may hold part of it.
+//! ones on this node's own network first, and before the others those that say they have it; the others may hold part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,10 +56,15 @@ pub(super) struct Fetches {
     rosters: BTreeMap<Digest, Task>,
     /// How often each roster came and was asked for again: what came was not signed as it must be.
     again: BTreeMap<Digest, usize>,
+    /// Peers on this node's own network.
+    near: BTreeSet<NodeId>,
 }
 
 struct Task {
     products: BTreeSet<Product>,
+    size_bytes: u64,
+    /// How many tenths of it were told.
+    told_tenths: Option<u32>,
     peers: watch::Sender<Vec<NodeId>>,
     progress: watch::Receiver<Progress>,
     task: JoinHandle<()>,
@@ -74,7 +79,13 @@ impl Drop for Task {
 impl Fetches {
     pub(super) fn new(fetcher: Arc<Fetcher>, blobs: BlobStore) -> (Self, mpsc::Receiver<News>) {
         let (news, inbox) = mpsc::channel(NEWS);
-        (Self { fetcher, blobs, news, artifacts: BTreeMap::new(), rosters: BTreeMap::new(), again: BTreeMap::new() }, inbox)
+        let (artifacts, rosters, again, near) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        (Self { fetcher, blobs, news, artifacts, rosters, again, near }, inbox)
+    }
+
+    /// These peers are on this node's own network: they are asked first from now on.
+    pub(super) fn set_near(&mut self, near: BTreeSet<NodeId>) {
+        self.near = near;
     }
 
     /// Whether anything is under way, so that its peers must be kept up to date.
@@ -94,11 +105,13 @@ impl Fetches {
             task.products.insert(product);
             return;
         }
-        let (peers, known) = watch::channel(peers.iter().copied().collect());
+        let (peers, known) = watch::channel(best_first(peers, &BTreeSet::new(), &self.near));
         let (say, progress) = watch::channel(Progress::default());
         let download = download(Arc::clone(&self.fetcher), self.blobs.clone(), name, known, say, self.news.clone());
         let task = tokio::spawn(download);
-        self.artifacts.insert(name.sha256, Task { products: BTreeSet::from([product]), peers, progress, task });
+        let products = BTreeSet::from([product]);
+        let task = Task { products, size_bytes: name.size_bytes, told_tenths: None, peers, progress, task };
+        self.artifacts.insert(name.sha256, task);
     }
 
     /// Ends a product's interest in an artifact; the download ends with the last one. What is here stays.
@@ -120,7 +133,7 @@ impl Fetches {
         let again = self.again.get(&digest).copied().unwrap_or(0);
         let most_bytes = published_bytes(size_bytes);
         let task = tokio::spawn(roster(Arc::clone(&self.fetcher), digest, most_bytes, again, known, self.news.clone()));
-        self.rosters.insert(digest, Task { products: BTreeSet::new(), peers, progress, task });
+        self.rosters.insert(digest, Task { products: BTreeSet::new(), size_bytes, told_tenths: None, peers, progress, task });
     }
 
     /// A download ended, or says something: for which products.
@@ -152,9 +165,7 @@ impl Fetches {
                 .filter(|member| !member.convicted && member.serves.contains(sha256))
                 .map(|member| member.node)
                 .collect();
-            let first = connected.intersection(&says);
-            let peers: Vec<NodeId> = first.chain(connected.difference(&says)).copied().collect();
-            set(&task.peers, peers);
+            set(&task.peers, best_first(connected, &says, &self.near));
             if connected.is_disjoint(&says) {
                 let far = members.iter().filter(|member| says.contains(&member.node) && !member.addresses.is_empty());
                 wanted.extend(far.take(2).map(|member| (member.node, member.addresses.clone())));
@@ -166,14 +177,57 @@ impl Fetches {
         wanted.into_iter().collect()
     }
 
-    pub(super) fn views(&self) -> Vec<DownloadView> {
-        let view = |(sha256, task): (&Digest, &Task)| {
-            let progress = task.progress.borrow();
-            let peers = u32::try_from(progress.peers).unwrap_or(u32::MAX);
-            DownloadView { sha256: *sha256, held: progress.held, pieces: progress.pieces, peers }
-        };
-        self.artifacts.iter().map(view).collect()
+    /// Each download with its products, without what only the swarm knows.
+    pub(super) fn views(&self) -> impl Iterator<Item = (&BTreeSet<Product>, DownloadView)> {
+        self.artifacts.iter().map(|(sha256, task)| (&task.products, task.view(*sha256)))
     }
+
+    /// Downloads that begin, or are a tenth or more further than what was told of them last.
+    pub(super) fn news(&mut self) -> Vec<DownloadView> {
+        let mut news = Vec::new();
+        for (sha256, task) in &mut self.artifacts {
+            let view = task.view(*sha256);
+            let tenths = view.held.saturating_mul(10).checked_div(view.pieces);
+            if tenths.is_some() && task.told_tenths != tenths {
+                task.told_tenths = tenths;
+                news.push(view);
+            }
+        }
+        news
+    }
+
+    /// How many of these peers are on this node's own network.
+    pub(super) fn count_near(&self, peers: impl Iterator<Item = NodeId>) -> u32 {
+        u32::try_from(peers.filter(|peer| self.near.contains(peer)).count()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Task {
+    fn view(&self, sha256: Digest) -> DownloadView {
+        let progress = self.progress.borrow();
+        DownloadView {
+            sha256,
+            size_bytes: self.size_bytes,
+            held: progress.held,
+            pieces: progress.pieces,
+            peers: u32::try_from(progress.peers).unwrap_or(u32::MAX),
+            near_peers: 0,
+            bytes_per_second: 0,
+            copies_ppm: 0,
+            seconds_left: None,
+        }
+    }
+}
+
+/// The order in which peers are asked for one blob: those nearby first, and among those near and far who say they have it.
+/// One who says so stands first in any case: the ones nearby may all wait for the same bytes.
+fn best_first(peers: &BTreeSet<NodeId>, says: &BTreeSet<NodeId>, near: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    let mut best: Vec<NodeId> = peers.iter().copied().collect();
+    best.sort_by_key(|peer| (!near.contains(peer), !says.contains(peer)));
+    if let Some(at) = best.iter().position(|peer| says.contains(peer)) {
+        best.get_mut(..=at).unwrap_or_default().rotate_right(1);
+    }
+    best
 }
 
 fn set(sender: &watch::Sender<Vec<NodeId>>, peers: Vec<NodeId>) {
@@ -303,4 +357,26 @@ fn reason(error: &dyn std::error::Error) -> Reason {
         source = cause.source();
     }
     Reason::lossy(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(numbers: &[u8]) -> BTreeSet<NodeId> {
+        numbers.iter().map(|number| NodeId([*number; 32])).collect()
+    }
+
+    #[test]
+    fn peers_nearby_are_asked_first_and_one_that_has_it_all_before_any() {
+        let order = |says: &[u8], near: &[u8]| {
+            let best = best_first(&nodes(&[1, 2, 3, 4, 5]), &nodes(says), &nodes(near));
+            best.iter().map(|node| node.0[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&[], &[]), [1, 2, 3, 4, 5]);
+        assert_eq!(order(&[3, 5], &[]), [3, 5, 1, 2, 4]);
+        assert_eq!(order(&[3, 5], &[2, 5]), [5, 2, 3, 1, 4], "near with all, near, far with all, far");
+        assert_eq!(order(&[3], &[4, 5]), [3, 4, 5, 1, 2], "a far one that has it goes before two nearby that may wait for it");
+        assert_eq!(order(&[9], &[8, 2]), [2, 1, 3, 4, 5], "who is no peer is not asked");
+    }
 }

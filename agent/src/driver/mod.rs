@@ -2,13 +2,15 @@
 //!
 //! Each happening becomes inputs of the core; the core's effects run strictly in order ([`crate::effects`]); then the
 //! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `sweep` says which blobs
-//! are old, `fault` is what holds while the store cannot be written. Decisions are the core's.
+//! are old or needed, `near` who is on this node's own network, `sharing` shows blobs, `fault` is what holds while the store cannot be written. Decisions are the core's.
 
 mod company;
 mod fault;
 mod fetches;
+mod near;
 mod outlets;
-mod sweep;
+mod sharing;
+pub(crate) mod sweep;
 mod views;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -309,13 +311,15 @@ impl Driver {
 
     fn hear(&mut self, event: NetworkEvent) {
         match &event {
-            NetworkEvent::PeerUp { peer, .. } => {
+            NetworkEvent::PeerUp { peer, address, .. } => {
                 self.hands.connected.insert(*peer);
-                self.look_at_sources = Instant::now();
+                self.hands.whereabouts.insert(*peer, address.clone());
+                self.look_who_is_near();
             }
             NetworkEvent::PeerDown { peer } => {
                 self.hands.connected.remove(peer);
-                self.look_at_sources = Instant::now();
+                self.hands.whereabouts.remove(peer);
+                self.look_who_is_near();
             }
             _ => {}
         }
@@ -341,6 +345,7 @@ impl Driver {
             }
             NetworkEvent::Addresses(addresses) => {
                 self.addresses.clone_from(&addresses);
+                self.look_who_is_near();
                 self.feed(Input::Addresses(addresses));
             }
             NetworkEvent::Discovered { peer, addresses } => {
@@ -403,6 +408,12 @@ impl Driver {
         }
     }
 
+    fn look_who_is_near(&mut self) {
+        let near = self.hands.whereabouts.iter().filter(|(_, address)| near::is_near(&self.addresses, address));
+        self.hands.fetches.set_near(near.map(|(peer, _)| *peer).collect());
+        self.look_at_sources = Instant::now();
+    }
+
     /// Tells the downloads whom they may ask, and connects to members that have what no connected peer has.
     fn look_at_sources(&mut self) {
         self.look_at_sources = Instant::now() + SOURCES_EVERY;
@@ -415,6 +426,7 @@ impl Driver {
         if !self.hands.fetches.any() {
             return;
         }
+        self.tell_progress();
         let members = self.node.lock().peers(self.clock.now());
         let suppliers = self.hands.suppliers();
         for (peer, addresses) in self.hands.fetches.refresh(&suppliers, &members) {
@@ -436,8 +448,7 @@ impl Driver {
         let remove = {
             let node = self.node.lock();
             let releases: Vec<_> = node.shelf().releases().collect();
-            let own = node.ledger().status(&node.id()).into_iter().flat_map(|status| status.products.values());
-            let running = own.flat_map(|section| section.running.iter().chain(&section.from)).map(|it| it.release).collect();
+            let running = sweep::running(&node);
             let rollouts = node.rollouts(self.clock.now());
             let blobs = self.blobs.borrow().clone();
             let (remove, unnamed) = sweep::unneeded(&blobs, &releases, &rollouts, &running, &self.unnamed_blobs);

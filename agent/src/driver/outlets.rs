@@ -34,6 +34,8 @@ pub(super) struct Outlets {
     pub(super) events: Arc<EventLog>,
     clock: Clock,
     pub(super) connected: BTreeSet<NodeId>,
+    /// Where each of them is connected.
+    pub(super) whereabouts: BTreeMap<NodeId, String>,
     /// Whose outer doors gave everything last time, and where: blobs and rosters come from there too. A few at most.
     pub(super) keepers: BTreeMap<NodeId, Vec<String>>,
     visitor: Visitor,
@@ -63,6 +65,7 @@ impl Outlets {
             events,
             clock,
             connected: BTreeSet::new(),
+            whereabouts: BTreeMap::new(),
             keepers: BTreeMap::new(),
             visitor,
             guide,

@@ -8,10 +8,34 @@ use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::release::Release;
+use groundswell_core::node::Node;
 use groundswell_core::node::view::RolloutView;
 
 /// How often it is looked; a blob that nothing names is kept for one to two of these.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Which blobs stay whatever else needs their room: those of rollouts that go on, those of the newest completed release of
+/// each product, for late joiners, and those of what `running` names.
+pub(crate) fn needed(releases: &[(Digest, &Release)], rollouts: &[RolloutView], running: &BTreeSet<Digest>) -> BTreeSet<Digest> {
+    let mut kept: BTreeSet<Digest> = running.clone();
+    kept.extend(rollouts.iter().filter(|it| !it.superseded && it.state != "aborted").map(|it| it.release));
+    let mut newest: BTreeMap<&str, &RolloutView> = BTreeMap::new();
+    for rollout in rollouts.iter().filter(|rollout| rollout.complete) {
+        let last = newest.entry(&rollout.product).or_insert(rollout);
+        if rollout.sequence > last.sequence {
+            *last = rollout;
+        }
+    }
+    kept.extend(newest.values().map(|rollout| rollout.release));
+    let kept = releases.iter().filter(|(digest, _)| kept.contains(digest));
+    kept.flat_map(|(_, release)| release.artifacts.iter().map(|artifact| Digest::from(artifact.sha256))).collect()
+}
+
+/// The releases of what runs on this node, and of what ran before: it may come back.
+pub(crate) fn running(node: &Node) -> BTreeSet<Digest> {
+    let own = node.ledger().status(&node.id()).into_iter().flat_map(|status| status.products.values());
+    own.flat_map(|section| section.running.iter().chain(&section.from)).map(|it| it.release).collect()
+}
 
 /// What to remove, and which of the rest nothing names: hand these in as `unnamed_before` the next time.
 pub(super) fn unneeded(
@@ -114,6 +138,19 @@ mod tests {
         assert_eq!((remove, unnamed.len()), (vec![blob(1)], 0));
         let (remove, _) = unneeded(&blobs, &releases, &[rollout(4, false)], &running, &BTreeSet::new());
         assert_eq!(remove, [], "nothing is complete yet");
+    }
+
+    #[test]
+    fn what_rollouts_still_need_stays_whatever_else_needs_its_room() {
+        let bodies: Vec<Release> = (1..=6).map(release).collect();
+        let releases: Vec<_> = (1..=6).map(|sequence| blob(100 + sequence)).zip(&bodies).collect();
+        let aborted = RolloutView { state: "aborted".to_owned(), ..rollout(6, false) };
+        let rollouts = [RolloutView { superseded: true, ..rollout(2, true) }, rollout(3, false), rollout(4, true), aborted];
+        let keeps = needed(&releases, &rollouts, &BTreeSet::from([blob(101)]));
+        // 1 runs here, 3 goes on, 4 is the newest complete one; 2 was that, 5 was never rolled out, 6 was aborted.
+        assert_eq!(keeps, BTreeSet::from([blob(1), blob(3), blob(4)]));
+        let over = [RolloutView { superseded: true, ..rollout(2, true) }];
+        assert_eq!(needed(&releases, &over, &BTreeSet::new()), BTreeSet::from([blob(2)]), "late joiners still need it");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Answers to local questions: the core's views, with what only the agent knows beside them.
 
+use std::collections::BTreeSet;
+
 use groundswell_core::node::view::Explanation;
 use groundswell_core::text::Product;
 
@@ -27,6 +29,9 @@ impl Driver {
             Request::Peers(reply) => {
                 let _ = reply.send(self.node.lock().peers(now));
             }
+            Request::Blobs(reply) => {
+                let _ = reply.send(self.blob_views());
+            }
             Request::Explain { product, reply } => {
                 let _ = reply.send(self.explain(product));
             }
@@ -48,15 +53,23 @@ impl Driver {
 
     fn explain(&self, product: Option<Product>) -> Vec<Explanation> {
         let now = self.clock.now();
-        let node = self.node.lock();
-        let products = match product {
-            Some(product) => vec![product],
-            None => node.view(now).products.iter().filter_map(|view| Product::new(view.product.clone()).ok()).collect(),
+        let mut explanations: Vec<Explanation> = {
+            let node = self.node.lock();
+            let products = match product {
+                Some(product) => vec![product],
+                None => node.view(now).products.iter().filter_map(|view| Product::new(view.product.clone()).ok()).collect(),
+            };
+            products.iter().filter_map(|product| node.explain(now, product)).collect()
         };
-        products.iter().filter_map(|product| node.explain(now, product)).collect()
+        for (products, download) in self.downloads(&self.neighbourhood(&BTreeSet::new())) {
+            let of_it = |it: &&mut Explanation| products.iter().any(|product| product.as_str() == it.product);
+            explanations.iter_mut().filter(of_it).for_each(|it| it.facts.insert(0, download.to_string()));
+        }
+        explanations
     }
 
     fn agent(&self) -> AgentView {
+        let seen = self.neighbourhood(&BTreeSet::new());
         let fault = self.fault.as_ref().map(|fault| FaultView {
             what: "store".to_owned(),
             detail: fault.detail.clone(),
@@ -67,7 +80,8 @@ impl Driver {
             started_at: self.started_at,
             addresses: self.addresses.clone(),
             blobs: self.blobs.borrow().iter().copied().collect(),
-            downloads: self.hands.fetches.views(),
+            downloads: self.downloads(&seen).into_iter().map(|(_, download)| download).collect(),
+            uploads: self.uploads(&seen),
             last_dial_failure: self.last_dial_failure.clone(),
             last_visit_failure: self.last_visit_failure.clone(),
             faults: fault.into_iter().collect(),

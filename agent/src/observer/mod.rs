@@ -22,7 +22,7 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::trust::local::LocalTrust;
 use groundswell_net::blobs::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_net::blobs::{Fetcher, Server};
-use groundswell_net::pieces::Terms;
+use groundswell_net::pieces::{Swarms, Terms};
 use groundswell_net::{Network, StartError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -120,6 +120,7 @@ pub struct Observer {
     handle: Handle,
     network: Network,
     fetcher: Fetcher,
+    swarms: Swarms,
     peers: Vec<String>,
     stop: watch::Sender<bool>,
     task: JoinHandle<Result<(), DriverError>>,
@@ -175,15 +176,15 @@ impl Observer {
         let server = Server::new(files, Arc::new(Shelves(node.clone())));
         let swarms = driver.swarms();
         let fetcher = Fetcher::new(swarms.clone());
-        let (serving, ending) = (network.clone(), stop.clone());
+        let (serving, ending, served_swarms) = (network.clone(), stop.clone(), swarms.clone());
         let task = tokio::spawn(async move {
             let served = async {
-                tokio::join!(server.serve_network(&serving), swarms.serve_network(&serving));
+                tokio::join!(server.serve_network(&serving), served_swarms.serve_network(&serving));
             };
             together(driver.run(), std::future::ready(()), served, std::future::pending(), &ending).await
         });
         let given_back = Mutex::default();
-        Ok(Self { node, handle, network, fetcher, peers: settings.peers, stop, task, given_back, _folder: folder })
+        Ok(Self { node, handle, network, fetcher, swarms, peers: settings.peers, stop, task, given_back, _folder: folder })
     }
 
     /// Waits until a peer has let it in.

@@ -1,19 +1,24 @@
 //! Publishing through any peer: hand documents in, let members fetch the files, leave when enough of them hold everything.
 //!
 //! A document counts as held by a connected peer that gives it back when asked, and a rollout also by a member whose
-//! record names that generation. A file counts as held by a member whose record says that it serves it whole.
+//! record names that generation. Of a file the copies count that the members have together ([`crate::spread`]): once each
+//! piece is at enough of them, they complete each other without whoever published it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use groundswell_core::blob::PieceSet;
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
 use groundswell_core::documents::release::Release;
 use groundswell_core::node::Node;
 use groundswell_core::node_id::NodeId;
+use groundswell_net::pieces::glimpse::{Glimpse, Neighbour};
 use tokio::sync::watch;
 
 use super::{LOOK_EVERY, Observer, ObserverError};
+use crate::handle::Copies;
+use crate::spread::Spread;
 
 /// One document to publish.
 #[derive(Clone, Debug)]
@@ -44,10 +49,33 @@ pub struct NamedFile {
 pub struct Held {
     /// The file or document.
     pub name: String,
-    /// Members that hold it, counted up to `need`.
-    pub have: usize,
-    /// Members that must.
+    /// Whole copies that members have together, in parts per million.
+    pub copies_ppm: u64,
+    /// Copies that there must be.
     pub need: usize,
+    /// Who takes it from here now; of documents nobody.
+    pub takers: Vec<Taker>,
+}
+
+/// A member that takes a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taker {
+    /// Its name, or its id where no certificate tells it.
+    pub name: String,
+    /// Pieces that it has.
+    pub held: u32,
+    /// Pieces that there are.
+    pub pieces: u32,
+    /// Bytes a second from here to it, lately.
+    pub bytes_per_second: u64,
+}
+
+impl Held {
+    /// Whether there are as many copies as there must be.
+    #[must_use]
+    pub fn done(&self) -> bool {
+        self.copies_ppm >= u64::try_from(self.need).unwrap_or(u64::MAX).saturating_mul(1_000_000)
+    }
 }
 
 /// How far it all is.
@@ -63,21 +91,21 @@ impl Progress {
     /// Whether everything is held by as many as must.
     #[must_use]
     pub fn done(&self) -> bool {
-        self.held.iter().all(|held| held.have >= held.need)
+        self.held.iter().all(Held::done)
     }
 
     /// What is missing, for people.
     #[must_use]
     pub fn missing(&self) -> String {
-        let open = self.held.iter().filter(|held| held.have < held.need);
-        let lines: Vec<String> = open.map(|held| format!("{} is held by {} of {}", held.name, held.have, held.need)).collect();
+        let line = |held: &Held| format!("of {} members have {} of {} copies", held.name, Copies(held.copies_ppm), held.need);
+        let lines: Vec<String> = self.held.iter().filter(|held| !held.done()).map(line).collect();
         lines.join("; ")
     }
 }
 
 impl Observer {
     /// Hands in `documents` in their order and waits until `copies` members (or all, where there are fewer) hold each of
-    /// them and each of `files`. Files of platforms that no node of the rollout has are not waited for.
+    /// them, and members have as many copies of each of `files` together. Files of platforms that no node of the rollout has are not waited for.
     ///
     /// # Errors
     /// When a document is refused, no rollout asks for the files, or it does not come about in time.
@@ -160,14 +188,31 @@ impl Observer {
                     holders.insert(*peer);
                 }
             }
-            held.push(Held { name: document.name.clone(), have: holders.len().min(need), need });
+            let copies_ppm = u64::try_from(holders.len().min(need)).unwrap_or(u64::MAX).saturating_mul(1_000_000);
+            held.push(Held { name: document.name.clone(), copies_ppm, need, takers: Vec::new() });
         }
+        let glimpses = self.swarms.glimpses();
+        let lean: BTreeSet<NodeId> = statuses.iter().filter(|(_, status)| status.lean).map(|(who, _)| *who).collect();
         for (file, takers) in files {
-            let have = statuses.iter().filter(|(_, status)| status.serves.contains(&file.sha256)).count();
-            let need = copies.min(*takers);
-            held.push(Held { name: file.name.clone(), have: have.min(need), need });
+            let serves = statuses.iter().filter(|(_, status)| status.serves.contains(&file.sha256)).map(|(who, _)| *who);
+            let glimpse = glimpses.get(&file.sha256);
+            let Spread { copies_ppm, .. } = Spread::of(glimpse, serves, &lean);
+            let takers_now = glimpse.map(|glimpse| self.takers_in(glimpse)).unwrap_or_default();
+            held.push(Held { name: file.name.clone(), copies_ppm, need: copies.min(*takers), takers: takers_now });
         }
         Progress { peers: connected.len(), held }
+    }
+
+    fn takers_in(&self, glimpse: &Glimpse) -> Vec<Taker> {
+        let node = self.node.lock();
+        let name = |peer: &NodeId| node.shelf().certificate(peer).map_or_else(|| peer.short(), |it| it.name.to_string());
+        let taker = |neighbour: &Neighbour| Taker {
+            name: name(&neighbour.peer),
+            held: neighbour.holds.as_ref().map_or(0, PieceSet::held),
+            pieces: glimpse.pieces,
+            bytes_per_second: neighbour.sent.bytes_per_second(),
+        };
+        glimpse.neighbours.iter().map(taker).collect()
     }
 }
 

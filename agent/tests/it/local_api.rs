@@ -14,6 +14,7 @@ use groundswell_core::documents::rejection::{Reason, Rejection};
 use groundswell_core::node::effect::Accepted;
 use groundswell_core::node::view::Explanation;
 use groundswell_core::time::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -129,12 +130,112 @@ async fn a_blob_is_taken_under_its_own_digest_only() {
     let wrong = Digest::of(b"something else");
     let error = surface.client.put_blob(wrong, &file).await.unwrap_err();
     assert_eq!(refused(error), (422, "digest".to_owned(), "blob".to_owned()));
-    assert!(surface.client.put_blob(sha256, &file).await.unwrap());
-    assert!(!surface.client.put_blob(sha256, &file).await.unwrap());
+    assert_eq!(surface.client.put_blob(sha256, &file).await.unwrap(), Some(700_000));
+    assert_eq!(surface.client.put_blob(sha256, &file).await.unwrap(), None, "not a byte is sent again");
     assert!(surface.blobs.holds(&sha256) && !surface.blobs.holds(&wrong));
     std::fs::write(&file, vec![5; 2 << 20]).unwrap();
     let error = surface.client.put_blob(Digest::of(&vec![5; 2 << 20]), &file).await.unwrap_err();
     assert_eq!(refused(error), (507, "disk-full".to_owned(), "blob".to_owned()));
+}
+
+/// What is answered to these very bytes.
+async fn raw(socket: &std::path::Path, request: &[u8]) -> String {
+    let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_put_that_breaks_off_is_gone_on_with_and_a_range_that_is_no_rest_is_refused() {
+    let surface = surface(|request| panic!("{request:?}"));
+    let content: Vec<u8> = (0..700_000_u32).map(|at| u8::try_from(at / 3 % 251).unwrap()).collect();
+    let (sha256, file) = (Digest::of(&content), surface._folder.path().join("binary"));
+    std::fs::write(&file, &content).unwrap();
+    let head = format!("PUT /v1/blobs/{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", sha256.hex());
+    let mut broken = tokio::net::UnixStream::connect(&surface.socket).await.unwrap();
+    broken.write_all(format!("{head}Content-Length: 700000\r\n\r\n").as_bytes()).await.unwrap();
+    broken.write_all(&content[..300_000]).await.unwrap();
+    broken.shutdown().await.unwrap();
+    drop(broken);
+    // It ends when the agent notices.
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        while surface.blobs.put_bytes_here(&sha256) < 300_000 || surface.blobs.put_from(sha256, 700_000, 300_000).is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("what came stays");
+    for wrong in [
+        "bytes 0-9/10",
+        "bytes 5-9/11",
+        "bytes 5-8/10",
+        "bytes -9/10",
+        "bytes 5-/10",
+        "bytes 5-9/*",
+        "pieces 5-9/10",
+        "bytes +5-9/10",
+    ] {
+        let request = format!("{head}Content-Length: 5\r\nContent-Range: {wrong}\r\n\r\n12345");
+        let answer = raw(&surface.socket, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("content-range"), "{wrong}: {answer}");
+    }
+    let request = format!("{head}Content-Length: 5\r\nContent-Range: bytes 5-9/10\r\n\r\n12345");
+    let answer = raw(&surface.socket, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 416") && answer.contains("300000"), "{answer}");
+    assert_eq!(surface.client.put_blob(sha256, &file).await.unwrap(), Some(400_000), "only the rest is sent");
+    assert!(surface.blobs.open_verified(&sha256).is_ok());
+}
+
+#[tokio::test]
+async fn numbers_are_there_for_prometheus_and_blobs_that_move_have_their_own() {
+    use groundswell_agent::handle::{AgentView, BlobPeerView, BlobView, StatusView};
+    use groundswell_core::node_id::NodeId;
+    let moving = BlobView {
+        sha256: Digest([7; 32]),
+        size_bytes: 1000,
+        held: 3,
+        pieces: 8,
+        holders: 1,
+        copies_ppm: 1_375_000,
+        takers: Some(4),
+        peers: vec![BlobPeerView {
+            node: NodeId([1; 32]),
+            name: None,
+            held: 5,
+            sent_bytes_per_second: 70,
+            received_bytes_per_second: 900,
+        }],
+    };
+    let resting = BlobView { sha256: Digest([8; 32]), held: 8, peers: Vec::new(), ..moving.clone() };
+    let status: StatusView = serde_json::from_value(serde_json::json!({
+        "node": NodeId([2; 32]), "fleet": Digest([1; 32]), "floorTime": Timestamp::default(),
+        "peers": 5, "members": 6, "products": [],
+        "agent": AgentView { counters: [("pieces_sent_bytes".to_owned(), 17)].into(), ..AgentView::default() },
+    }))
+    .unwrap();
+    let surface = surface(move |request| match request {
+        Request::Status(reply) => reply.send(status.clone()).unwrap(),
+        Request::Blobs(reply) => reply.send(vec![moving.clone(), resting.clone()]).unwrap(),
+        other => panic!("{other:?}"),
+    });
+    let text = String::from_utf8(surface.client.get_bytes("/v1/metrics").await.unwrap()).unwrap();
+    let hex = "07".repeat(32);
+    for line in [
+        "groundswell_peers 5".to_owned(),
+        "groundswell_pieces_sent_bytes_total 17".to_owned(),
+        format!("groundswell_blob_pieces_held{{sha256=\"{hex}\"}} 3"),
+        format!("groundswell_blob_copies{{sha256=\"{hex}\"}} 1.375000"),
+        format!("groundswell_blob_received_bytes_per_second{{sha256=\"{hex}\"}} 900"),
+        format!("groundswell_blob_sent_bytes_per_second{{sha256=\"{hex}\"}} 70"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains(&"08".repeat(32)), "what rests has no series of its own");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split([' ', '{']).next().unwrap();
+        assert!(text.contains(&format!("# TYPE {name} ")) && line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+    }
 }
 
 #[tokio::test]

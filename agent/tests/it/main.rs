@@ -3,8 +3,10 @@
 
 mod activators;
 mod agents;
+mod agents_swarm;
 mod blob_kill;
 mod blob_mesh;
+mod blob_room;
 mod blobs;
 mod config;
 mod crash;

@@ -2,6 +2,7 @@
 
 pub(crate) mod gather;
 pub(crate) mod observer;
+pub(crate) mod shown;
 pub(crate) mod socket;
 pub(crate) mod table;
 

@@ -143,18 +143,41 @@ fn what_is_published_to_one_peer_is_seen_from_another_and_pulled_from_a_third() 
 }
 
 #[test]
+fn a_publisher_that_waits_for_copies_may_leave_and_the_others_go_on() {
+    let desk = desk_with_release();
+    let first = start(&desk, "a1", &[]);
+    let second = start(&desk, "a2", &[first.port]);
+    let third = start(&desk, "a3", &[second.port]);
+    let status = ["status", "--socket", &third.socket];
+    until(&desk, &status, |status| status["peers"].as_u64() > Some(0));
+    let publish = ["publish", "fleet", "out/1.0.0", "--copies", "2", "--within", "60s", "--socket", &first.socket];
+    let published = desk.json(&publish);
+    let held = published["held"].as_array().unwrap();
+    assert!(held.iter().all(|held| held["copiesPpm"].as_u64() >= held["need"].as_u64().map(|need| need * 1_000_000)), "{held:?}");
+    let file = held.iter().find(|held| held["name"].as_str().unwrap().ends_with("linux-amd64")).expect("the file is waited for");
+    assert_eq!(file["need"], 2, "the two others take it");
+    drop(first);
+    until(&desk, &status, |status| status["agent"]["blobs"][0] == published["files"][0]);
+    // A second publisher hands in what the mesh has already.
+    let again = desk.run(&["publish", "fleet", "out/1.0.0", "--socket", &third.socket]);
+    assert!(again.code == 0 && again.err.contains("linux-amd64: known already"), "{}", again.err);
+}
+
+#[test]
 fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
     let desk = desk_with_release();
     let agent = start(&desk, "a1", &[]);
     let socket = ["--socket", agent.socket.as_str()];
     let published = desk.json(&[&["publish", "fleet", "out/1.0.0"], &socket[..]].concat());
-    assert_eq!(published["copies"], 1);
+    assert_eq!((&published["copies"], &published["held"]), (&0.into(), &serde_json::json!([])));
     let status =
         until(&desk, &[&["status"], &socket[..]].concat(), |status| status["agent"]["blobs"][0] == published["files"][0]);
     assert_eq!(status["name"], "a1");
+    let again = desk.run(&[&["publish", "fleet", "out/1.0.0"], &socket[..]].concat());
+    assert!(again.code == 0 && again.err.contains("linux-amd64: known already"), "nothing is sent twice: {}", again.err);
     // Alone, with two that do not answer: nobody else can hold it.
     let late = [&["publish", "fleet", "out/1.0.0", "--copies", "2", "--within", "1s"], &socket[..]].concat();
-    assert!(desk.fails(1, &late).contains("fewer than 2 members"));
+    assert!(desk.fails(1, &late).contains("fewer than 2 copies after 1 s: of out/1.0.0/linux-amd64 members have 0.00 of 2"));
 
     let other = Desk::with_fleet(&[]);
     std::fs::copy(other.path("fleet/fleet-1.json"), desk.path("foreign.json")).unwrap();

@@ -1,13 +1,16 @@
-//! `swell publish`: hands documents and files to any agent, and waits until enough members hold them.
+//! `swell publish`: hands documents and files to any agent, and waits until the members have enough copies together.
+//!
+//! It may be interrupted and run again, and others may publish the same: nothing is sent that is there already.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use groundswell_agent::api::client::{Client, PublishOutcome};
-use groundswell_agent::observer::publish::{Held, Progress};
+use groundswell_agent::api::client::{Client, ClientError, PublishOutcome};
+use groundswell_agent::handle::{BlobView, StatusView};
+use groundswell_agent::observer::publish::{Held, Progress, Taker};
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Kind;
 use groundswell_core::node::view::{PeerView, RolloutView, Standing};
@@ -20,6 +23,7 @@ use crate::failure::Failure;
 use crate::online::block_on;
 use crate::online::gather::Gathered;
 use crate::online::observer::{self, Known, ObserverArgs};
+use crate::online::shown::Shown;
 use crate::online::socket::{self, SocketArgs};
 use crate::output::{OutputArgs, counted};
 
@@ -42,10 +46,11 @@ pub(crate) struct PublishArgs {
     fleet: Option<PathBuf>,
     #[command(flatten)]
     observer: ObserverArgs,
-    /// How many members must hold everything before this command ends. Default: 2 with --to, else the local agent alone.
+    /// How many whole copies other members must have together, piece by piece, before this command ends. Default: 2 with
+    /// --to; else 0, for the local agent goes on by itself.
     #[arg(long, value_name = "N")]
     copies: Option<usize>,
-    /// How long to wait for that.
+    /// How long to wait for that. Run again it goes on where it was.
     #[arg(long, default_value = "10m", value_name = "TIME")]
     within: Period,
     #[command(flatten)]
@@ -58,7 +63,19 @@ pub(crate) struct PublishArgs {
 struct Done {
     documents: Vec<Digest>,
     files: Vec<Digest>,
+    /// Copies that were asked for.
     copies: usize,
+    /// What the others have now; empty where nothing was asked for.
+    held: Vec<Copied>,
+}
+
+/// How many copies of one document or file the other members have together.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Copied {
+    name: String,
+    copies_ppm: u64,
+    need: usize,
 }
 
 /// Does it.
@@ -67,24 +84,28 @@ pub(crate) fn run(args: &PublishArgs) -> Result<(), Failure> {
     for half in &gathered.half_signed {
         eprintln!("left out, not signed enough: {half}");
     }
-    let done = Done {
-        documents: gathered.documents.iter().map(|document| document.digest).collect(),
-        files: gathered.files.iter().map(|file| file.sha256).collect::<BTreeSet<_>>().into_iter().collect(),
-        copies: args.copies.unwrap_or(if args.to.is_empty() { 1 } else { 2 }),
-    };
+    let copies = args.copies.unwrap_or(if args.to.is_empty() { 0 } else { 2 });
     let within = Duration::from_secs(args.within.0);
-    if args.to.is_empty() {
-        block_on(to_socket(args, &gathered, done.copies, within))?;
+    let held = if args.to.is_empty() {
+        block_on(to_socket(args, &gathered, copies, within))?
     } else {
         let folder = args.fleet.clone().or_else(|| gathered.fleet.clone());
         let folder = folder.ok_or_else(|| Failure::invalid("--fleet is missing: the fleet folder says who is a member"))?;
         let known = Known::of(&FleetFolder::open(&folder)?);
         let sources = Arc::new(std::mem::take(&mut gathered.sources));
-        block_on(to_mesh(args, &gathered, sources, known, done.copies, within))?;
-    }
-    let (documents, files) = (counted(done.documents.len(), "document"), counted(done.files.len(), "file"));
-    let text = format!("published: {documents} and {files}");
-    args.output.print(&text, &done);
+        block_on(to_mesh(args, &gathered, sources, known, copies, within))?
+    };
+    let documents: Vec<Digest> = gathered.documents.iter().map(|document| document.digest).collect();
+    let files: BTreeSet<Digest> = gathered.files.iter().map(|file| file.sha256).collect();
+    let what = format!("published: {} and {}", counted(documents.len(), "document"), counted(files.len(), "file"));
+    let text = match (held.iter().map(|held| held.need).max(), args.to.is_empty()) {
+        (None, _) => format!("{what}; the agent passes them on, and --copies says when others have them"),
+        (Some(_), true) => format!("{what}; the others have enough copies: this machine may leave"),
+        (Some(_), false) => format!("{what}; the members have enough copies"),
+    };
+    let copied = held.into_iter().map(|Held { name, copies_ppm, need, .. }| Copied { name, copies_ppm, need });
+    let files = files.into_iter().collect();
+    args.output.print(&text, &Done { documents, files, copies, held: copied.collect() });
     Ok(())
 }
 
@@ -95,7 +116,7 @@ async fn to_mesh(
     known: Known,
     copies: usize,
     within: Duration,
-) -> Result<(), Failure> {
+) -> Result<Vec<Held>, Failure> {
     let observer = args.observer.join(known, &args.to, sources).await?;
     let (say, mut seen) = watch::channel(Progress::default());
     let mut shown = Shown::new(args.output.json);
@@ -109,65 +130,104 @@ async fn to_mesh(
             }
         }
     };
-    shown.show(&say.borrow().held);
+    let held = say.borrow().held.clone();
+    shown.show(&held);
     ended.map_err(observer::failure)?;
-    observer.end().await.map_err(observer::failure)
+    observer.end().await.map_err(observer::failure)?;
+    Ok(held)
 }
 
-async fn to_socket(args: &PublishArgs, gathered: &Gathered, copies: usize, within: Duration) -> Result<(), Failure> {
+async fn to_socket(args: &PublishArgs, gathered: &Gathered, copies: usize, within: Duration) -> Result<Vec<Held>, Failure> {
     let client = args.socket.client();
+    let deadline = tokio::time::Instant::now() + within;
     let mut shown = Shown::new(args.output.json);
     // Files first: whoever hears of the rollout finds them here.
     for (sha256, path) in gathered.sources.paths() {
         let name = path.display().to_string();
-        let new = client.put_blob(sha256, path).await.map_err(|error| socket::failure(&name, error))?;
-        shown.line(&format!("{name}: {}", if new { "taken" } else { "known already" }));
+        let sent = hand_over(&client, sha256, path, deadline).await.map_err(|error| socket::failure(&name, error))?;
+        shown.line(&format!(
+            "{name}: {}",
+            sent.map_or_else(|| "known already".to_owned(), |sent| format!("taken, {sent} bytes sent"))
+        ));
     }
     for document in &gathered.documents {
         let published = client.publish(document.bytes.clone()).await.map_err(|error| socket::failure(&document.name, error))?;
         let outcome = if published.outcome == PublishOutcome::Accepted { "accepted" } else { "known already" };
         shown.line(&format!("{}: {outcome}", document.name));
     }
-    if copies <= 1 {
-        return Ok(());
+    if copies == 0 {
+        return Ok(Vec::new());
     }
-    let waited = tokio::time::timeout(within, async {
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
-        loop {
-            ticks.tick().await;
-            let held = held(&client, gathered, copies).await?;
-            shown.show(&held);
-            if held.iter().all(|held| held.have >= held.need) {
-                return Ok(());
-            }
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        ticks.tick().await;
+        let held = held(&client, gathered, copies).await?;
+        shown.show(&held);
+        if held.iter().all(Held::done) {
+            return Ok(held);
         }
-    });
-    let late = || Failure::Failed {
-        what: format!("fewer than {copies} members hold everything after {} s", within.as_secs()),
-        source: None,
-    };
-    waited.await.map_err(|_| late())?
+        if tokio::time::Instant::now() >= deadline {
+            let what = format!(
+                "the other members have fewer than {copies} copies after {} s: {}; run it again to go on",
+                within.as_secs(),
+                Progress { peers: 0, held }.missing()
+            );
+            return Err(Failure::Failed { what, source: None });
+        }
+    }
 }
 
-/// How many members hold each rollout and file, this agent included: by what their records say.
+/// Hands a file in. While another brings the same one, waits for that; `None` when nothing had to be sent.
+async fn hand_over(
+    client: &Client,
+    sha256: Digest,
+    path: &Path,
+    deadline: tokio::time::Instant,
+) -> Result<Option<u64>, ClientError> {
+    loop {
+        match client.put_blob(sha256, path).await {
+            Err(ClientError::Refused { body, .. }) if body.reason == "busy" && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// How many copies of each rollout and file the other members have, by what this agent sees.
 async fn held(client: &Client, gathered: &Gathered, copies: usize) -> Result<Vec<Held>, Failure> {
     let failed = |error| socket::failure("the request", error);
+    let status: StatusView = client.get("/v1/status").await.map_err(failed)?;
     let peers: Vec<PeerView> = client.get("/v1/peers").await.map_err(failed)?;
     let rollouts: Vec<RolloutView> = client.get("/v1/rollouts").await.map_err(failed)?;
-    let members = 1 + peers.iter().filter(|peer| peer.pool.is_some()).count();
-    let need = copies.min(members);
+    let blobs: Vec<BlobView> = client.get("/v1/blobs").await.map_err(failed)?;
+    let others = peers.iter().filter(|peer| peer.pool.is_some()).count();
     let mut held = Vec::new();
     for file in &gathered.files {
-        let others = peers.iter().filter(|peer| peer.serves.contains(&file.sha256)).count();
-        held.push(Held { name: file.name.clone(), have: (1 + others).min(need), need });
+        let blob = blobs.iter().find(|blob| blob.sha256 == file.sha256);
+        let takers = blob.and_then(|blob| blob.takers).map_or(others, |takers| usize::try_from(takers).unwrap_or(usize::MAX));
+        let name = |node: &groundswell_agent::handle::BlobPeerView| node.name.clone().unwrap_or_else(|| node.node.short());
+        let taker = |peer: &groundswell_agent::handle::BlobPeerView| Taker {
+            name: name(peer),
+            held: peer.held,
+            pieces: blob.map_or(0, |blob| blob.pieces),
+            bytes_per_second: peer.sent_bytes_per_second,
+        };
+        held.push(Held {
+            name: file.name.clone(),
+            copies_ppm: blob.map_or(0, |blob| blob.copies_ppm),
+            need: copies.min(takers),
+            takers: blob.map(|blob| blob.peers.iter().map(taker).collect()).unwrap_or_default(),
+        });
     }
     let published = gathered.documents.iter().filter(|document| document.kind == Kind::Rollout);
     for document in published {
         let id = rollout_id(&document.bytes);
         let Some(rollout) = rollouts.iter().find(|rollout| Some(&rollout.id) == id.as_ref()) else { continue };
-        let seen = rollout.nodes.iter().filter(|node| node.standing != Standing::Unseen).count();
-        let need = need.min(rollout.nodes.len().max(1));
-        held.push(Held { name: document.name.clone(), have: seen.clamp(1, need), need });
+        let listed = rollout.nodes.iter().filter(|node| node.node != status.node.node);
+        let seen = listed.clone().filter(|node| node.standing != Standing::Unseen).count();
+        let copies_ppm = u64::try_from(seen).unwrap_or(u64::MAX).saturating_mul(1_000_000);
+        held.push(Held { name: document.name.clone(), copies_ppm, need: copies.min(listed.count()), takers: Vec::new() });
     }
     Ok(held)
 }
@@ -178,32 +238,5 @@ fn rollout_id(bytes: &[u8]) -> Option<String> {
     match Body::parse(envelope.kind, &envelope.body) {
         Ok(Body::Rollout(rollout)) => Some(rollout.id.to_string()),
         _ => None,
-    }
-}
-
-/// Progress on standard error, a line for each change; nothing with `--json`.
-struct Shown {
-    quiet: bool,
-    last: Vec<Held>,
-}
-
-impl Shown {
-    fn new(quiet: bool) -> Self {
-        Self { quiet, last: Vec::new() }
-    }
-
-    fn line(&self, text: &str) {
-        if !self.quiet {
-            eprintln!("{text}");
-        }
-    }
-
-    fn show(&mut self, held: &[Held]) {
-        for item in held {
-            if !self.last.contains(item) {
-                self.line(&format!("{}: held by {} of {}", item.name, item.have, counted(item.need, "member")));
-            }
-        }
-        self.last = held.to_vec();
     }
 }

@@ -48,8 +48,10 @@ fn text(status: &StatusView) -> String {
     }
     let _ = writeln!(text, "agent   {} since {}", agent.version, agent.started_at);
     for download in &agent.downloads {
-        let (held, pieces, peers) = (download.held, download.pieces, download.peers);
-        let _ = writeln!(text, "fetching {} {held} of {pieces} pieces from {peers} peers", download.sha256);
+        let _ = writeln!(text, "        {download}");
+    }
+    for upload in &agent.uploads {
+        let _ = writeln!(text, "        {upload}");
     }
     let mut table = Table::new(&["PRODUCT", "VERSION", "FLOOR", "ROLLOUT", "TARGET", "WAVE", "PHASE", "SLOT", "HOLD"]);
     for product in &node.products {
