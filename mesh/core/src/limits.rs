@@ -32,6 +32,9 @@ pub const RETRY_LONGEST_MS: u64 = 600_000;
 /// A device that has not answered a confirm or a revert is asked again after this, in milliseconds: as often as a person
 /// would, and never so often that a slow disk has two to do at once.
 pub const ASK_AGAIN_MS: u64 = 60_000;
+/// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
+/// a few looks of an ordinary check.
+pub const HEALTH_AFTER_START_MS: u64 = 120_000;
 /// Most blobs that a status record says its node can serve.
 pub const SERVES: usize = 8;
 /// Members' changed records are kept at least this often, in milliseconds: a crash before costs a sync, never a promise.

@@ -26,6 +26,8 @@ pub enum Behaviour {
     Unhealthy,
     /// Healthy at first; fails this long after its start, in milliseconds.
     DegradesAfter(#[serde(with = "span")] u64),
+    /// Its health cannot be judged for this long after its start, in milliseconds; healthy from then on.
+    UnclearFor(#[serde(with = "span")] u64),
     /// Never says anything about its health.
     Mute,
     /// Cannot be switched to.
@@ -202,6 +204,10 @@ impl Device {
             Behaviour::Unhealthy => vec![(after_ms, failing())],
             Behaviour::DegradesAfter(degrades_ms) => {
                 vec![(after_ms, Report::Health(Health::Healthy)), (after_ms + degrades_ms, failing())]
+            }
+            Behaviour::UnclearFor(unclear_ms) => {
+                let throttled = Health::Unknown(Reason::lossy("status 429"));
+                vec![(after_ms, Report::Health(throttled)), (after_ms + unclear_ms, Report::Health(Health::Healthy))]
             }
             Behaviour::Mute | Behaviour::WontStart | Behaviour::Hangs => Vec::new(),
         }

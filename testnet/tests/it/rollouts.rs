@@ -9,7 +9,7 @@ use groundswell_core::node::input::{Input, Report};
 use groundswell_core::node::view::Standing;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Ppm, Sequence};
-use groundswell_core::record::status::{Phase, Running};
+use groundswell_core::record::status::{HoldCode, Phase, Running};
 use groundswell_core::text::{Reason, Version};
 use groundswell_testnet::sim::device::Behaviour;
 use groundswell_testnet::sim::world::World;
@@ -204,6 +204,48 @@ fn abort_with_rollback_sends_back_only_what_has_not_confirmed() {
     assert!(world.run_until(30_000, |world| running(world, told.release) == 0), "{}", explain(&world));
     world.run_for(10 * MINUTES);
     assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
+}
+
+/// Design, section 8: network loss alone never rolls a product back.
+#[test]
+fn i6_a_version_that_no_check_can_judge_waits_on_and_is_silent_to_others_until_it_can() {
+    let mut world = World::new(15, POOLS, first());
+    world.run_for(10_000);
+    let told = publish(&mut world, 0, "2.0.0", 2);
+    world.behaviours.insert(told.release, Behaviour::UnclearFor(40 * MINUTES));
+    let mut went_back = false;
+    let mut watch = |world: &World| {
+        went_back |= phases(world).iter().any(|phase| matches!(phase, Phase::RolledBack | Phase::Failed));
+        false
+    };
+    world.run_until(20 * MINUTES, &mut watch);
+    let canaries: Vec<u32> = world
+        .machines
+        .iter()
+        .filter(|machine| machine.device.trial() == Some(told.release))
+        .map(|machine| machine.index)
+        .collect();
+    assert!((1..=2).contains(&canaries.len()), "the wave of two: {}", explain(&world));
+    assert!(explain(&world).contains("waits on in its trial: status 429"), "{}", explain(&world));
+    // Twenty times its upgrade timeout: the others count it as silent, and stop.
+    for machine in world.machines.iter().filter(|machine| !canaries.contains(&machine.index)) {
+        let view = machine.node.as_ref().unwrap().rollouts(machine.now(world.now_ms));
+        let rollout = view.first().expect("it knows the rollout");
+        assert!(rollout.halted.is_some(), "node {}: {}", machine.index, explain(&world));
+        for canary in &canaries {
+            let row = rollout.nodes.iter().find(|row| row.node == world.machine(*canary).id).expect("a member");
+            assert_eq!(
+                (row.standing, row.phase, row.hold, row.outcome),
+                (Standing::Failed, Some(Phase::Activating), Some(HoldCode::Unhealthy), None)
+            );
+        }
+    }
+    // Its check can judge again: it confirms, soaks, and what it vouches for retracts the silence.
+    world.behaviours.insert(told.release, Behaviour::Good);
+    let mut done = |world: &World| watch(world) || all_soaked(world);
+    assert!(world.run_until(80 * MINUTES, &mut done), "{}", explain(&world));
+    assert!(!went_back, "{}", explain(&world));
+    assert_eq!(running(&world, told.release), 12);
 }
 
 #[test]

@@ -132,6 +132,12 @@ fn ways_out(life: &Life) -> Vec<String> {
         Hold::TooFewSoaked { .. } => return alloc::vec!["roll forward, or sign a generation that asks for less".to_string()],
         Hold::OuterDoor => return alloc::vec!["upgrade the agent: roll a newer release of it out to this node".to_string()],
         Hold::NoWave => return alloc::vec!["publish a rollout with a wave that takes this node in".to_string()],
+        Hold::Undecided(_) => {
+            return alloc::vec![
+                "nothing to do where the network is to blame: what its check finds next decides".to_string(),
+                "`swell rollout abort --rollback` takes it back".to_string(),
+            ];
+        }
         _ => {}
     }
     let way = match hold.code() {
@@ -186,5 +192,6 @@ mod tests {
         assert!(way(Hold::WaveShut { mine: 1, waits_for: 0, who, open: 1, members: 2 }).starts_with("nothing to do"));
         assert!(way(Hold::TooFewSoaked { wave: 0, soaked: 0, needed: 1 }).contains("roll forward"));
         assert!(way(Hold::NoWave).contains("publish a rollout"));
+        assert!(way(Hold::Undecided(crate::text::Reason::none())).contains("abort --rollback"));
     }
 }

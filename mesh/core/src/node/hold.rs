@@ -8,7 +8,7 @@ use crate::lease::handover::Waiting;
 use crate::limits::STATUS_BYTES;
 use crate::node_id::NodeId;
 use crate::record::status::{HoldCode, HoldNotice};
-use crate::text::{NodeName, Pool};
+use crate::text::{NodeName, Pool, Reason};
 use crate::time::Timestamp;
 
 /// Why a node does not move, with the facts that `explain` names.
@@ -138,6 +138,8 @@ pub enum Hold {
         /// Seconds left.
         left_seconds: u64,
     },
+    /// On trial beyond its time: what its check finds decides neither way. Why.
+    Undecided(Reason),
     /// This node is convicted of equivocation; only a new identity helps.
     Convicted,
     /// The rollout asks for something that this version does not do.
@@ -176,6 +178,7 @@ impl Hold {
             Self::NoSource => HoldCode::NoSource,
             // Not a code of its own: records are read by builds that would not know it.
             Self::Syncing { .. } | Self::OuterDoor => HoldCode::Syncing,
+            Self::Undecided(_) => HoldCode::Unhealthy,
             Self::Amnesia { .. } => HoldCode::Amnesia,
             Self::RosterChange(_) => HoldCode::RosterChange,
             Self::SlotsTaken { .. } => HoldCode::SlotsTaken,
@@ -275,6 +278,9 @@ impl fmt::Display for Hold {
             Self::Blocked(why) => write!(f, "a newer release blocks this one: {why}"),
             Self::DeadEnd(why) => write!(f, "the version that runs here is a dead end: {why}"),
             Self::Retry { left_seconds } => write!(f, "tries again in {left_seconds} s"),
+            Self::Undecided(why) => {
+                write!(f, "its time is over and its health is not decided, so it waits on in its trial: {why}")
+            }
             Self::Convicted => {
                 write!(f, "this identity signed two different records under one number: give the node a new identity")
             }

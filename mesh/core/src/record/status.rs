@@ -196,7 +196,7 @@ hold_codes! {
     Convicted = "convicted",
     /// The policy asks for a feature that this agent does not have.
     Unsupported = "unsupported",
-    /// On the version already, and its own health check fails.
+    /// On the version already, and its own health check fails; or on trial beyond its time, and no check can judge it.
     Unhealthy = "unhealthy",
     /// The store or slots cannot be written.
     DeviceFault = "device-fault",

@@ -8,7 +8,7 @@ use super::super::hold::Hold;
 use super::stopwatch::Stopwatch;
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
-use crate::limits::{ASK_AGAIN_MS, RETRY_LONGEST_MS};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRY_LONGEST_MS};
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
 use crate::time::{Now, Time, Timestamp};
@@ -67,6 +67,9 @@ impl Life {
                 }
                 Phase::Activating => {
                     at(attempt.upgrade.due(attempt.upgrade_timeout_ms));
+                    if let Some(resumed) = self.now.resumed {
+                        at(resumed.after_ms(HEALTH_AFTER_START_MS));
+                    }
                     if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
                         at(activated.max(since).after_ms(attempt.confirm_after_ms));
                     }
@@ -303,19 +306,22 @@ impl Life {
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
         self.now.activated = None;
+        self.now.resumed = None;
+        self.now.unclear = false;
         self.now.confirming = false;
         self.now.asked = None;
         let within_ms = mission.upgrade_timeout_ms;
         acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name, within_ms }));
     }
 
-    /// The watchdog of an upgrade under way. Abort does not stop it, abort with rollback reverts it (rule 3).
+    /// The watchdog of an upgrade under way. Its time alone sends nothing back that no check could judge (case I6). Abort does not stop it, abort with rollback reverts it (rule 3).
     fn watch(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
         let Some(attempt) = &self.kept.attempt else { return };
         if attempt.proof.is_some() {
             return self.prove(now, acts);
         }
         let mine = mission.filter(|mission| mission.seen.id == attempt.rollout);
+        self.now.hold = None;
         let healthy = self.healthy();
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
@@ -345,16 +351,47 @@ impl Life {
         } else if !alone && confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
             acts.push(self.confirm(now, attempt.release));
         } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
+            let release = attempt.release;
             let seconds = attempt.upgrade_timeout_ms / 1000;
-            if alone && healthy == Some(true) && self.now.activated.is_some() {
+            let undecided = self.undecided(now);
+            let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
+            if alone && self.now.activated.is_some() && (healthy == Some(true) || undecided.is_some()) {
                 let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
                 acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
                 return;
             }
-            acts.push(self.revert(now, self.health_reason(&format!("not confirmed within {seconds} s")), true));
+            match undecided {
+                // Its supervisor does not let an agent wait: it goes back, and nothing is known of the new build.
+                Some(_) if self.now.company.is_some() => {
+                    self.now.untried = Some(reason);
+                    acts.extend(self.insist_on_the_untried(now, release));
+                }
+                // Network loss alone never rolls a product back (case I6): it waits on, and is silent to others.
+                Some(why) => self.now.hold = Some(Hold::Undecided(why)),
+                None => acts.push(self.revert(now, reason, true)),
+            }
         }
         if let Some(mission) = mine {
             self.kept.rollout = Some(mission.seen.clone());
+        }
+    }
+
+    /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a
+    /// check that has no judgement, or had none until now, or has not looked yet since this node restarted. `None`: it fails,
+    /// has never said anything, or has had all its time to be healthy in.
+    fn undecided(&self, now: Now) -> Option<Reason> {
+        self.now.activated?;
+        let resumed = self.now.resumed.filter(|_| self.now.company.is_none());
+        match &self.now.health {
+            Some((super::Health::Unknown(reason), _)) => Some(reason.clone()),
+            Some((super::Health::Healthy, _)) => {
+                (self.now.unclear || resumed.is_some()).then(|| Reason::lossy("it is healthy, and has to stay so for a while"))
+            }
+            Some((super::Health::Failing(_), _)) => None,
+            None => {
+                let looking = resumed.is_some_and(|resumed| now.boot < resumed.after_ms(HEALTH_AFTER_START_MS));
+                looking.then(|| Reason::lossy("nobody has looked yet since this node restarted"))
+            }
         }
     }
 

@@ -117,6 +117,10 @@ pub(crate) struct Volatile {
     pub(crate) claimed: Option<(Time, Timestamp)>,
     /// When the new version was started in this run.
     pub(crate) activated: Option<Time>,
+    /// When this run took up a trial that an earlier run began.
+    pub(crate) resumed: Option<Time>,
+    /// A check had no judgement of the version on trial in this run.
+    pub(crate) unclear: bool,
     pub(crate) confirming: bool,
     /// Why the device could not try the new version, while it is asked to go back for that: no verdict follows.
     pub(crate) untried: Option<Reason>,

@@ -138,6 +138,7 @@ impl Life {
             self.reverted(now, recovered.running, reason, acts);
         } else if recovered.trial == Some(release) {
             self.now.activated = Some(now.boot);
+            self.now.resumed = Some(now.boot);
             if let Some(reverting) = attempt.reverting {
                 acts.push(self.go_back(now, reverting));
             }
@@ -150,6 +151,7 @@ impl Life {
     }
 
     fn health(&mut self, now: Now, health: Health) {
+        self.now.unclear |= self.now.activated.is_some() && matches!(health, Health::Unknown(_));
         let since = match &self.now.health {
             Some((known, since)) if core::mem::discriminant(known) == core::mem::discriminant(&health) => *since,
             _ => now.boot,

@@ -9,9 +9,9 @@ use super::advance::Asking;
 use super::{Act, Kept, Life, Mission, Turn};
 use crate::digest::{Digest, Hex32};
 use crate::documents::release::Artifact;
-use crate::limits::{ASK_AGAIN_MS, RETRIES};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRIES, RETRY_LONGEST_MS};
 use crate::number::Sequence;
-use crate::record::status::{Claim, Outcome, Phase, Purpose, RolloutSeen, Running};
+use crate::record::status::{Claim, HoldCode, HoldNotice, Outcome, Phase, Purpose, RolloutSeen, Running};
 use crate::record::{ClaimName, Stamp};
 use crate::text::{ArtifactName, Pool, Reason, RolloutId, Version};
 use crate::time::{Now, Time, Timestamp};
@@ -421,4 +421,129 @@ fn t5_a_release_that_waits_staged_gives_way_to_the_one_that_supersedes_it() {
     life.report(now(4), Report::Staged { release: digest(3) });
     assert_eq!(advance(&mut life, 5, &waiting("later", 3)), []);
     assert_eq!(advance(&mut life, 6, &mission("later", 3)), [Act::Claim(Some(0))], "what is staged now is the newer one");
+}
+
+fn unclear() -> Report {
+    Report::Health(Health::Unknown(Reason::lossy("status 429")))
+}
+
+/// On trial since second 1, and no check can judge it since second 2.
+fn unclear_on_trial(ordered: &Mission) -> Life {
+    let mut life = activating(ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(2 * SECOND), unclear());
+    life
+}
+
+#[test]
+fn i6_what_no_check_can_judge_is_not_sent_back_by_time_alone() {
+    let ordered = mission("r", 2);
+    let over = ordered.upgrade_timeout_ms + SECOND;
+    let day = 24 * 3_600 * SECOND;
+    let waiting = || {
+        let mut life = unclear_on_trial(&ordered);
+        for at in [over, day] {
+            assert_eq!(advance(&mut life, at, &ordered), []);
+            assert_eq!(life.now.hold, Some(Hold::Undecided(Reason::lossy("status 429"))));
+        }
+        assert_eq!((life.kept.phase, life.kept.verdicts.len()), (Phase::Activating, 0));
+        life
+    };
+    // Health that holds for `confirmAfter` confirms, and no earlier.
+    let mut life = waiting();
+    life.report(now(day), Report::Health(Health::Healthy));
+    let held = day + ordered.confirm_after_ms;
+    assert_eq!(advance(&mut life, held - 1, &ordered), []);
+    assert_eq!(life.deadline(now(held - 1)), Some(Time(held)));
+    assert_eq!(steps(&advance(&mut life, held, &ordered)), [Step::Confirm { release: ordered.release }]);
+    assert_eq!(life.now.hold, None);
+    // Bad health goes back at once, and the release is to blame.
+    let mut life = waiting();
+    life.report(now(day), Report::Health(Health::Failing(Reason::lossy("500"))));
+    assert!(matches!(steps(&advance(&mut life, day, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
+    // So does an abort with rollback, and nobody is.
+    let aborted = Mission { aborted: Some(true), ..ordered.clone() };
+    assert!(matches!(steps(&advance(&mut waiting(), day, &aborted))[..], [Step::Revert { at_fault: false, .. }]));
+    // What has never said anything has had its time.
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
+}
+
+#[test]
+fn i6_health_that_comes_late_because_no_check_could_judge_has_its_time_too() {
+    let ordered = mission("r", 2);
+    let over = ordered.upgrade_timeout_ms + 3;
+    let mut life = unclear_on_trial(&ordered);
+    life.report(now(over - 2 * SECOND), Report::Health(Health::Healthy));
+    assert_eq!(advance(&mut life, over, &ordered), []);
+    assert_eq!(steps(&advance(&mut life, over + 3 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
+}
+
+#[test]
+fn i6_a_restart_of_the_node_does_not_end_the_wait() {
+    let ordered = mission("r", 2);
+    let mut kept = unclear_on_trial(&ordered);
+    kept.put_down(now(ordered.upgrade_timeout_ms + SECOND));
+    let restarted = || {
+        let mut life = Life::open(kept.kept.clone(), now(0));
+        let recovered = Recovered { running: Some(running(2, 2)), trial: Some(ordered.release), ..at_rest_on_one() };
+        assert_eq!(life.report(now(0), Report::Recovered(recovered)), []);
+        assert_eq!(advance(&mut life, SECOND, &ordered), [], "nobody has looked yet");
+        assert!(matches!(life.now.hold, Some(Hold::Undecided(_))));
+        life
+    };
+    let mut life = restarted();
+    life.report(now(2 * SECOND), unclear());
+    assert_eq!(advance(&mut life, HEALTH_AFTER_START_MS, &ordered), []);
+    let mut life = restarted();
+    life.report(now(2 * SECOND), Report::Health(Health::Healthy));
+    assert_eq!(advance(&mut life, 3 * SECOND, &ordered), []);
+    assert_eq!(steps(&advance(&mut life, 7 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
+    // And one that goes on to say nothing goes back.
+    let mut life = restarted();
+    assert_eq!(life.deadline(now(SECOND)), Some(Time(HEALTH_AFTER_START_MS)));
+    assert!(matches!(steps(&advance(&mut life, HEALTH_AFTER_START_MS, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
+}
+
+/// Its supervisor does not let a build of the agent wait for ever.
+#[test]
+fn i6_a_build_of_the_agent_that_no_check_can_judge_goes_back_and_is_not_blamed() {
+    let ordered = mission("r", 2);
+    let over = ordered.upgrade_timeout_ms + SECOND;
+    let mut life = unclear_on_trial(&ordered);
+    life.now.company = Some(true);
+    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
+    assert_eq!(back_on_one(&mut life, over + SECOND, 2), []);
+    assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
+    // Where no peer has answered it either, whether one answers the old build decides.
+    let mut life = unclear_on_trial(&ordered);
+    life.now.company = Some(false);
+    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
+    assert_eq!(back_on_one(&mut life, over + SECOND, 2), []);
+    assert!(life.kept.attempt.as_ref().is_some_and(|attempt| attempt.proof.is_some()));
+}
+
+#[test]
+fn b2_a_full_disk_under_a_download_is_tried_again_for_as_long_as_it_takes_and_blames_nothing() {
+    let ordered = mission("r", 2);
+    let mut life = on_version_one();
+    let mut at = SECOND;
+    for _ in 0..10 * RETRIES {
+        let asked = steps(&advance(&mut life, at, &ordered));
+        assert!(matches!(asked[..], [Step::Fetch { .. }]), "{asked:?}");
+        let failed = Report::FetchFailed { sha256: digest(2), fault: Fault::DiskFull, reason: Reason::lossy("disk-full") };
+        assert_eq!(life.report(now(at), failed), []);
+        assert_eq!(advance(&mut life, at + 1, &ordered), [], "it pauses");
+        let full = HoldNotice { code: HoldCode::DiskFull, until: None };
+        assert_eq!((life.kept.phase, &life.now.hold), (Phase::Waiting, &Some(Hold::Local(full))));
+        let due = life.deadline(now(at + 1)).expect("it tries again by itself").0;
+        assert!(due <= at + RETRY_LONGEST_MS, "after {} ms", due - at);
+        at = due;
+    }
+    assert_eq!((life.kept.verdicts.len(), life.kept.denied.len(), life.kept.tries), (0, 0, None));
+    // There is space again.
+    advance(&mut life, at, &ordered);
+    life.report(now(at), Report::Fetched { sha256: digest(2) });
+    assert!(matches!(steps(&advance(&mut life, at, &ordered))[..], [Step::Stage { .. }]));
 }
