@@ -131,7 +131,7 @@ impl Desk {
             trial: trial.map(|entry| entry.transaction.contents.release),
             reverted: self.reverted.clone(),
             staged,
-            denied: found.denied.iter().map(|denied| denied.release).collect(),
+            denied: found.denied.iter().flat_map(Denied::named).collect(),
             launch: self.launched(&found).as_ref().map(launched),
         })
     }

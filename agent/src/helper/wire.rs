@@ -285,7 +285,7 @@ pub struct State {
     pub reverted: Option<(Digest, Reason)>,
     /// The release that waits in the idle slot, checked.
     pub staged: Option<Digest>,
-    /// Releases that failed here, oldest first, at most 32.
+    /// What failed here, oldest first, each by its release and by its build: at most 64.
     pub denied: Vec<Digest>,
     /// What `current` leads to, for health checks.
     pub launch: Option<Launched>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
 use groundswell_core::install::recovery::{self, Ending, Recovery};
-use groundswell_core::install::{Contents, Entry, Found, Hook, Manner, Mark, Operation, Slot, Way};
+use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Slot, Way};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
@@ -165,7 +165,7 @@ impl Executor {
             Ending::Trial(release) => (Some(release), None, true),
             Ending::Reverted(release, reason, at_fault) => (None, Some((release, reason)), at_fault),
         };
-        let denied = found.denied.iter().map(|denied| denied.release).collect();
+        let denied = found.denied.iter().flat_map(Denied::named).collect();
         Some(Recovered { running: self.what_runs(&found), floor: found.floor(), trial, reverted, at_fault, staged, denied })
     }
 

@@ -10,7 +10,7 @@ use groundswell_agent::install::files::OnDisk;
 use groundswell_agent::install::journal::Journal;
 use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{Device, DeviceError, Settings};
-use groundswell_core::install::{Entry, Mark, Way};
+use groundswell_core::install::{Contents, Entry, Mark, Way};
 use groundswell_core::node::effect::Step;
 use groundswell_core::node::input::{Fault, Health, LocalPolicy, Report};
 use groundswell_core::record::status::HoldCode;
@@ -130,7 +130,7 @@ async fn i1_what_failed_here_is_remembered_beyond_its_slot_until_it_turns_out_we
     bench.stage(&three).await;
     bench.shutdown().await;
     let (mut bench, recovered) = workshop.device().await;
-    assert_eq!(recovered.denied, [two.release]);
+    assert_eq!(recovered.denied, [two.release, Contents::of(&two).build()]);
     let list = fs::read_to_string(workshop.product_folder().join("denied.json")).unwrap();
     assert!(list.contains(&two.artifact.sha256.to_string()) && list.contains("unhealthy"), "{list}");
     // A generation forgave it, and this time it works.

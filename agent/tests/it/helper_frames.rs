@@ -96,7 +96,7 @@ fn the_longest_order_and_the_longest_reply_fit_their_bounds() {
         trial: Some(release),
         reverted: Some((release, reason.clone())),
         staged: Some(release),
-        denied: vec![release; DENIED],
+        denied: vec![release; 2 * DENIED],
         launch: Some(groundswell_agent::helper::wire::Launched {
             contents,
             slot: path.clone(),

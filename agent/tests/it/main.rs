@@ -11,6 +11,7 @@ mod blobs;
 mod config;
 mod crash;
 mod crash_matrix;
+mod denied;
 mod device;
 mod effects;
 mod fleet;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use groundswell_agent::config::{Activator, CommandActivator, Reboot};
 use groundswell_agent::install::executor::{Executor, Outcome};
-use groundswell_core::install::{Boot, Hook};
+use groundswell_core::install::{Boot, Contents, Hook};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::text::Reason;
@@ -130,7 +130,7 @@ async fn a_boot_loader_that_went_back_by_itself_is_a_rolled_back_verdict() {
     assert_eq!(release, two.release);
     assert!(reason.contains("did not start from 2.0"), "{reason}");
     assert_eq!(recovered.running.map(|running| running.release), Some(machine.one.release));
-    assert_eq!(recovered.denied, [two.release]);
+    assert_eq!(recovered.denied, [two.release, Contents::of(&two).build()]);
     assert_eq!(machine.updater(), ["install 2.0", "reboot", "back 1.0"], "and no further restart");
 }
 

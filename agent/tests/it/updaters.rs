@@ -13,7 +13,7 @@ use groundswell_agent::config::{Activator, Config};
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::forks;
 use groundswell_core::digest::{Digest, Hex32};
-use groundswell_core::install::Boot;
+use groundswell_core::install::{Boot, Contents};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::text::{Product, Reason};
@@ -211,7 +211,11 @@ async fn with_each_updater_a_boot_loader_that_went_back_is_a_rolled_back_verdict
         assert_eq!(release, two.release, "{adapter}");
         assert!(reason.contains("did not start from 2.0"), "{adapter}: {reason}");
         assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release), "{adapter}");
-        assert_eq!((recovered.denied, board.next_version()), (vec![two.release], "1.0".to_owned()), "{adapter}");
+        assert_eq!(
+            (recovered.denied, board.next_version()),
+            (vec![two.release, Contents::of(&two).build()], "1.0".to_owned()),
+            "{adapter}"
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the disk says of a product: slots, journal, confirmed version, and what failed here.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -69,6 +70,12 @@ impl Contents {
             sha256: install.artifact.sha256.into(),
             size_bytes: install.artifact.size,
         }
+    }
+
+    /// Names the build, whichever release brings it.
+    #[must_use]
+    pub fn build(&self) -> Digest {
+        build(&self.version, &self.sha256)
     }
 
     /// The form that reports carry.
@@ -233,6 +240,17 @@ impl Denied {
     pub fn names(&self, contents: &Contents) -> bool {
         self.version == contents.version && self.sha256 == contents.sha256
     }
+
+    /// What reports name: the release that brought it, and the build itself ([`Contents::build`]).
+    #[must_use]
+    pub fn named(&self) -> [Digest; 2] {
+        [self.release, build(&self.version, &self.sha256)]
+    }
+}
+
+/// A digest of version and bytes, so that a build stands where digests of releases stand: no release has this one.
+fn build(version: &Version, sha256: &Digest) -> Digest {
+    Digest::of(format!("build {version} {sha256}").as_bytes())
 }
 
 /// How versions of a product are started on this device.

@@ -248,7 +248,8 @@ pub struct Recovered {
     pub at_fault: bool,
     /// The idle slot holds this release, verified.
     pub staged: Option<Digest>,
-    /// Releases that failed on this device, oldest first: its own list outlives the node's store (case I1).
+    /// What failed on this device, oldest first, each by its release and by its build
+    /// ([`Denied::named`](crate::install::Denied::named)): the device's own list outlives the node's store (case I1).
     pub denied: Vec<Digest>,
 }
 

@@ -8,6 +8,7 @@ use super::super::hold::Hold;
 use super::stopwatch::Stopwatch;
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
+use crate::install::Contents;
 use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRY_LONGEST_MS};
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
@@ -128,7 +129,7 @@ impl Life {
             self.vouch_for_running(now, mission, acts);
             return;
         }
-        if self.kept.denied.contains(&mission.release) {
+        if self.denies(mission) {
             let reason = Reason::lossy("this build failed here before");
             acts.extend(self.fail(mission, reason));
             self.stop_fetching(acts);
@@ -144,6 +145,12 @@ impl Life {
             return self.prepare(now, mission, install, acts);
         }
         self.claim_or_start(now, mission, install, ask, acts);
+    }
+
+    /// Whether the release failed here, or its build did in another release (design, section 8: version and digest).
+    fn denies(&self, mission: &Mission) -> bool {
+        let build = mission.install.as_ref().map(|install| Contents::of(install).build());
+        self.kept.denied.iter().any(|named| *named == mission.release || Some(*named) == build)
     }
 
     /// Takes up the generation that counts; another rollout starts a new story.
@@ -177,7 +184,8 @@ impl Life {
                 true
             }
             Outcome::RolledBack | Outcome::Failed if forgiven => {
-                self.kept.denied.retain(|release| *release != mission.release);
+                let build = mission.install.as_ref().map(|install| Contents::of(install).build());
+                self.kept.denied.retain(|named| *named != mission.release && Some(*named) != build);
                 if matches!(self.kept.phase, Phase::RolledBack | Phase::Failed) {
                     self.kept.phase = Phase::Waiting;
                     self.kept.claim = None;
@@ -306,6 +314,7 @@ impl Life {
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
         self.now.activated = None;
+        self.now.build = Some(Contents::of(install).build());
         self.now.resumed = None;
         self.now.unclear = false;
         self.now.confirming = false;
@@ -322,6 +331,9 @@ impl Life {
         }
         let mine = mission.filter(|mission| mission.seen.id == attempt.rollout);
         self.now.hold = None;
+        // A restart forgets it.
+        let install = mine.and_then(|mission| mission.install.as_ref()).filter(|install| install.release == attempt.release);
+        self.now.build = self.now.build.or_else(|| Some(Contents::of(install?).build()));
         let healthy = self.healthy();
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));

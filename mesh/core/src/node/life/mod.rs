@@ -51,7 +51,8 @@ pub(crate) struct Kept {
     /// The upgrade that this node is in, from `activating` to the verdict.
     pub(crate) attempt: Option<Attempt>,
     pub(crate) verdicts: Vec<Verdict>,
-    /// Releases that failed here after they were activated, newest last.
+    /// What failed here after it was activated, newest last: releases, and the builds that they brought
+    /// ([`Contents::build`](crate::install::Contents::build)).
     pub(crate) denied: Vec<Digest>,
     /// Failures before activation of one release.
     pub(crate) tries: Option<Tries>,
@@ -119,6 +120,8 @@ pub(crate) struct Volatile {
     pub(crate) activated: Option<Time>,
     /// When this run took up a trial that an earlier run began.
     pub(crate) resumed: Option<Time>,
+    /// The build of the upgrade under way.
+    pub(crate) build: Option<Digest>,
     /// A check had no judgement of the version on trial in this run.
     pub(crate) unclear: bool,
     pub(crate) confirming: bool,
@@ -267,14 +270,15 @@ impl Life {
         Some(act)
     }
 
-    fn deny(&mut self, release: Digest) {
-        if self.kept.denied.contains(&release) {
+    fn deny(&mut self, named: Digest) {
+        if self.kept.denied.contains(&named) {
             return;
         }
-        if self.kept.denied.len() >= DENIED {
+        // Each by its release and by its build.
+        if self.kept.denied.len() >= 2 * DENIED {
             self.kept.denied.remove(0);
         }
-        self.kept.denied.push(release);
+        self.kept.denied.push(named);
     }
 
     /// Health as a plain answer: `Some(true)` healthy, `Some(false)` failing, `None` not known.

@@ -103,8 +103,8 @@ impl Life {
         self.now.staged = recovered.staged;
         self.kept.floor = self.kept.floor.max(recovered.floor);
         self.kept.running = recovered.running.clone();
-        for release in recovered.denied {
-            self.deny(release);
+        for named in recovered.denied {
+            self.deny(named);
         }
         let attempt = self.kept.attempt.clone().filter(|_| self.kept.phase == Phase::Activating);
         if let Some(release) = recovered.trial.filter(|trial| attempt.as_ref().is_none_or(|attempt| attempt.release != *trial)) {
@@ -209,11 +209,14 @@ impl Life {
         acts.extend(self.rolled_back(attempt.rollout, attempt.release, at_fault, reason));
     }
 
-    /// The verdict on an upgrade that went back; a release that is to blame is not tried again here.
+    /// The verdict on an upgrade that went back; a release that is to blame is not tried again here, nor is its build in another.
     pub(super) fn rolled_back(&mut self, rollout: RolloutId, release: Digest, at_fault: bool, reason: Reason) -> Option<Act> {
         self.kept.phase = Phase::RolledBack;
         if at_fault {
             self.deny(release);
+            if let Some(build) = self.now.build.take() {
+                self.deny(build);
+            }
         }
         let claim = self.kept.claim.as_ref().map(|claim| claim.name);
         let outcome = Outcome::RolledBack;

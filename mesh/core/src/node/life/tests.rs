@@ -9,6 +9,7 @@ use super::advance::Asking;
 use super::{Act, Kept, Life, Mission, Turn};
 use crate::digest::{Digest, Hex32};
 use crate::documents::release::Artifact;
+use crate::install::Contents;
 use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRIES, RETRY_LONGEST_MS};
 use crate::number::Sequence;
 use crate::record::status::{Claim, HoldCode, HoldNotice, Outcome, Phase, Purpose, RolloutSeen, Running};
@@ -60,7 +61,6 @@ fn mission(rollout: &str, release: u8) -> Mission {
     }
 }
 
-/// A life on version 1 that has said what the device found after the start.
 /// What a device says that runs version 1 and has nothing under way.
 fn at_rest_on_one() -> Recovered {
     Recovered {
@@ -225,9 +225,62 @@ fn only_a_release_that_is_at_fault_is_denied_to_later_rollouts() {
     life.report(now(SECOND), Report::Health(Health::Failing(Reason::lossy("500"))));
     advance(&mut life, 2 * SECOND, &ordered);
     back_on_one(&mut life, 3 * SECOND, 2);
-    assert_eq!(life.kept.denied, [ordered.release]);
+    assert_eq!(life.kept.denied, [ordered.release, build_of(&ordered)]);
     let told = advance(&mut life, 4 * SECOND, &next);
     assert!(matches!(told[..], [Act::Verdict(_, Outcome::Failed, _)]), "{told:?}");
+}
+
+fn build_of(mission: &Mission) -> Digest {
+    Contents::of(mission.install.as_ref().unwrap()).build()
+}
+
+/// Rollout `s` of another release, with the version and the bytes of release 2.
+fn the_same_again() -> Mission {
+    let mut again = mission("s", 3);
+    again.install.as_mut().unwrap().artifact.sha256 = Hex32([2; 32]);
+    again
+}
+
+#[test]
+fn d1_a_build_that_failed_is_not_tried_again_under_another_release_until_that_is_forgiven() {
+    let ordered = mission("r", 2);
+    let fails = |mut life: Life| {
+        life.report(now(2 * SECOND), Report::Health(Health::Failing(Reason::lossy("500"))));
+        advance(&mut life, 2 * SECOND, &ordered);
+        back_on_one(&mut life, 3 * SECOND, 2);
+        assert_eq!(life.kept.denied, [ordered.release, build_of(&ordered)]);
+        life
+    };
+    let on_trial = || {
+        let mut life = activating(&ordered);
+        life.report(now(SECOND), Report::Activated { release: ordered.release });
+        life
+    };
+    let restarted = || {
+        let mut life = Life::open(on_trial().kept, now(SECOND));
+        let recovered = Recovered { running: Some(running(2, 2)), trial: Some(ordered.release), ..at_rest_on_one() };
+        life.report(now(SECOND), Report::Recovered(recovered));
+        life
+    };
+    // What the device remembers, where the node's store is lost.
+    let told = || {
+        let mut life = Life::open(Kept::default(), now(0));
+        let denied = Vec::from([ordered.release, build_of(&ordered)]);
+        life.report(now(0), Report::Recovered(Recovered { denied, ..at_rest_on_one() }));
+        life
+    };
+    for mut life in [fails(on_trial()), fails(restarted()), told()] {
+        let again = the_same_again();
+        assert!(matches!(advance(&mut life, 4 * SECOND, &again)[..], [Act::Verdict(_, Outcome::Failed, _)]));
+        let forgiven = Mission { retry: Some(None), ..again };
+        assert!(matches!(steps(&advance(&mut life, 5 * SECOND, &forgiven))[..], [Step::Fetch { .. }]));
+    }
+    // The same bytes as another version, or the version with other bytes, is another build.
+    let mut other = the_same_again();
+    other.install.as_mut().unwrap().version = Version::new("2.0.1").unwrap();
+    for other in [other, mission("s", 3)] {
+        assert!(matches!(steps(&advance(&mut told(), SECOND, &other))[..], [Step::Fetch { .. }]));
+    }
 }
 
 /// Lets every fetch fail until the life gives up.
@@ -338,7 +391,7 @@ fn a_build_of_the_agent_is_not_judged_where_the_old_one_reaches_no_peer_either()
     // It is tried again, later.
     advance(&mut life, over + SECOND, &ordered);
     assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
-    let later = over + crate::limits::RETRY_LONGEST_MS + SECOND;
+    let later = over + RETRY_LONGEST_MS + SECOND;
     let asked = steps(&advance(&mut life, later, &ordered));
     assert!(matches!(&asked[..], [Step::Fetch { .. }]), "{asked:?}");
 }
@@ -351,7 +404,7 @@ fn b2_a_release_that_could_not_be_tried_is_not_blamed_and_is_tried_again_later()
         assert_eq!((life.kept.verdicts.len(), life.kept.denied.len()), (0, 0), "without a verdict");
         advance(life, at + SECOND, &ordered);
         assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
-        let asked = steps(&advance(life, at + crate::limits::RETRY_LONGEST_MS + SECOND, &ordered));
+        let asked = steps(&advance(life, at + RETRY_LONGEST_MS + SECOND, &ordered));
         assert!(!asked.is_empty(), "{asked:?}");
     };
     let untried = |life: &mut Life| {
@@ -506,7 +559,6 @@ fn i6_a_restart_of_the_node_does_not_end_the_wait() {
     assert!(matches!(steps(&advance(&mut life, HEALTH_AFTER_START_MS, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
 }
 
-/// Its supervisor does not let a build of the agent wait for ever.
 #[test]
 fn i6_a_build_of_the_agent_that_no_check_can_judge_goes_back_and_is_not_blamed() {
     let ordered = mission("r", 2);
@@ -542,7 +594,6 @@ fn b2_a_full_disk_under_a_download_is_tried_again_for_as_long_as_it_takes_and_bl
         at = due;
     }
     assert_eq!((life.kept.verdicts.len(), life.kept.denied.len(), life.kept.tries), (0, 0, None));
-    // There is space again.
     advance(&mut life, at, &ordered);
     life.report(now(at), Report::Fetched { sha256: digest(2) });
     assert!(matches!(steps(&advance(&mut life, at, &ordered))[..], [Step::Stage { .. }]));
