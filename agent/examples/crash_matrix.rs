@@ -27,6 +27,19 @@ fn main() -> ExitCode {
     }
     // A cell that fails says so in the result; its panic is not told twice.
     std::panic::set_hook(Box::new(|_| {}));
+    // `--upgrade honest|no-files|no-folders` looks at an upgrade alone, on a disk whose syncs are like that.
+    if let Some(syncs) = std::env::args().skip_while(|argument| argument != "--upgrade").nth(1) {
+        let syncs = match syncs.as_str() {
+            "honest" => Syncs::Honest,
+            "no-files" => Syncs::NoFiles,
+            "no-folders" => Syncs::NoFolders,
+            other => {
+                println!("--upgrade honest, no-files or no-folders, not {other}");
+                return ExitCode::FAILURE;
+            }
+        };
+        return ended([told(power::matrix_of(&[(false, false)], Depth::Once, syncs))], true);
+    }
     println!("power loss and kill at every call, on a disk in memory that loses what was not synced:");
     // `--once` leaves the second crash out: a look that takes seconds.
     let depth = if std::env::args().any(|argument| argument == "--once") { Depth::Once } else { Depth::Twice };
@@ -40,7 +53,12 @@ fn main() -> ExitCode {
     let small = [told(crash_matrix::supervisor::matrix(Syncs::Honest)), told(crash_matrix::helper::matrix(Syncs::Honest))];
     println!("kill -9 of a real process at every call, on {}:", std::env::temp_dir().display());
     let kill = told(runtime.block_on(kill::matrix(1, || Command::new(std::env::current_exe().unwrap()))));
-    let (cells, failed) = small.into_iter().chain([power, kill]).fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    ended(small.into_iter().chain([power, kill]), finds)
+}
+
+/// The last word: how many cells there were, and whether any failed. `finds`: the matrix would have found a fault.
+fn ended(parts: impl IntoIterator<Item = (u64, usize)>, finds: bool) -> ExitCode {
+    let (cells, failed) = parts.into_iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
     println!("crash matrix: {cells} cells, {failed} failed");
     if failed == 0 && finds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,6 +1,9 @@
 //! A device without a runtime: the real plans and the real file operations, over any file system; what starts versions
 //! is a few numbers.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use groundswell_agent::install::disk::{Disk, Failure, Place};
@@ -8,7 +11,7 @@ use groundswell_agent::install::files::Files;
 use groundswell_agent::install::slots::Room;
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{self, Ending};
-use groundswell_core::install::{Boot, Contents, Found, Manner, Operation, Slot};
+use groundswell_core::install::{Boot, Contents, Entry, Found, Manner, Mark, Operation, Slot};
 use groundswell_core::node::effect::Install;
 #[cfg(test)]
 use groundswell_core::node::effect::Step;
@@ -31,8 +34,53 @@ macro_rules! orders {
 }
 
 orders! {
-    /// The orders of a node's life, in its order.
-    Order: Stage, Activate, Confirm, Revert
+    /// What is done to an install, in the order of a life: the node's orders, and what the device does by itself.
+    Order: Stage, Unstage, Activate, Confirm, Forgiven, Revert, Abort, Reclaim
+}
+
+/// Names the variants of an enum: one that is added does not compile before it stands here.
+macro_rules! kinds {
+    ($name:ident, $all:ident, $of:ident: $($kind:ident),+) => {
+        fn $name(what: &$of) -> &'static str {
+            match what { $($of::$kind { .. } => concat!(stringify!($of), "::", stringify!($kind))),+ }
+        }
+
+        const $all: &[&str] = &[$(concat!(stringify!($of), "::", stringify!($kind))),+];
+    };
+}
+
+kinds!(operation, OPERATIONS, Operation:
+    Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Describe, Bless, Deny);
+kinds!(mark, MARKS, Mark: Stage, Switch, Activate, Reboot, Watch, Confirm, Revert, Closed);
+
+/// Which operations and marks of the journal have occurred in cells: what never does is proven by none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    kinds: Rc<RefCell<BTreeSet<&'static str>>>,
+    on: Rc<Cell<bool>>,
+}
+
+impl Seen {
+    /// Whether what is done from now on belongs to a cell.
+    pub(crate) fn in_cells(&self, on: bool) {
+        self.on.set(on);
+    }
+
+    fn take(&self, what: &Operation) {
+        if self.on.get() {
+            let mut kinds = self.kinds.borrow_mut();
+            kinds.insert(operation(what));
+            if let Operation::Note(Entry { mark: noted, .. }) = what {
+                kinds.insert(mark(noted));
+            }
+        }
+    }
+
+    /// What never occurred.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        let kinds = self.kinds.borrow();
+        OPERATIONS.iter().chain(MARKS).copied().filter(|kind| !kinds.contains(kind)).collect()
+    }
 }
 
 impl Order {
@@ -44,7 +92,8 @@ impl Order {
             Step::Stage { .. } => Some(Self::Stage),
             Step::Activate { .. } => Some(Self::Activate),
             Step::Confirm { .. } => Some(Self::Confirm),
-            Step::Revert { .. } => Some(Self::Revert),
+            Step::Revert { at_fault: true, .. } => Some(Self::Revert),
+            Step::Revert { at_fault: false, .. } => Some(Self::Abort),
             Step::Fetch { .. } | Step::CancelFetch { .. } => None,
         }
     }
@@ -52,15 +101,24 @@ impl Order {
     /// What was done before it.
     pub(crate) fn earlier(self) -> &'static [Self] {
         match self {
-            Self::Stage => &[],
+            Self::Stage | Self::Unstage => &[],
             Self::Activate => &[Self::Stage],
-            Self::Confirm | Self::Revert => &[Self::Stage, Self::Activate],
+            Self::Confirm | Self::Revert | Self::Abort => &[Self::Stage, Self::Activate],
+            // A build that failed, and that a generation forgave.
+            Self::Forgiven => &[Self::Stage, Self::Activate, Self::Revert, Self::Stage, Self::Activate],
+            Self::Reclaim => &[Self::Stage, Self::Activate, Self::Revert],
         }
     }
-}
 
-fn cause() -> Cause {
-    Cause { reason: reason(), at_fault: true }
+    /// Whether it has hooks: what only gives space back has none.
+    pub(crate) fn has_hooks(self) -> bool {
+        !matches!(self, Self::Unstage | Self::Reclaim)
+    }
+
+    /// Whether the release is to blame, where it goes back.
+    pub(crate) fn blames(self) -> bool {
+        self != Self::Abort
+    }
 }
 
 pub(crate) fn reason() -> Reason {
@@ -95,11 +153,25 @@ pub(crate) struct Device {
     fate: Fate,
     manner: Manner,
     pub(crate) machine: Machine,
+    seen: Seen,
+}
+
+/// What a stage does before it fills the slot: a failed one leaves that.
+pub(crate) fn emptied(stage: &[Operation]) -> &[Operation] {
+    let fill = stage.iter().position(|operation| matches!(operation, Operation::Fill(..)));
+    &stage[..fill.expect("a stage fills a slot")]
 }
 
 impl Device {
     /// `None` when the end comes while the files are opened.
-    pub(crate) fn new(workshop: &Workshop, files: Arc<dyn Files>, fate: Fate, manner: Manner, machine: Machine) -> Option<Self> {
+    pub(crate) fn new(
+        workshop: &Workshop,
+        files: Arc<dyn Files>,
+        fate: Fate,
+        manner: Manner,
+        machine: Machine,
+        seen: Seen,
+    ) -> Option<Self> {
         let place = Place {
             files,
             folder: workshop.product_folder(),
@@ -108,7 +180,7 @@ impl Device {
             room: Room::ENDLESS,
         };
         match Disk::open(place, workshop.shelf()) {
-            Ok(disk) => Some(Self { disk, fate, manner, machine }),
+            Ok(disk) => Some(Self { disk, fate, manner, machine, seen }),
             Err(error) => {
                 assert!(fate.has_ended(), "the disk cannot be opened: {error}");
                 None
@@ -128,13 +200,24 @@ impl Device {
         let plan = match order {
             Order::Stage => machine::stage(&found, install),
             Order::Activate => machine::activate(&found, install, claim(), self.manner),
-            Order::Confirm => machine::confirm(&found, install.release),
-            Order::Revert => Ok(machine::revert(&found, install.release, &cause(), self.manner)),
+            Order::Confirm | Order::Forgiven => machine::confirm(&found, install.release),
+            Order::Revert | Order::Abort => {
+                let cause = Cause { reason: reason(), at_fault: order.blames() };
+                Ok(machine::revert(&found, install.release, &cause, self.manner))
+            }
+            Order::Unstage => Ok(Plan::Do(machine::unstage(&found))),
+            Order::Reclaim => Ok(Plan::Do(machine::reclaim(&found))),
         };
         match plan {
-            Ok(Plan::Do(operations)) => operations,
+            Ok(Plan::Do(operations)) if !operations.is_empty() => operations,
             other => panic!("{order:?}: {other:?}"),
         }
+    }
+
+    /// A stage that fails while it copies.
+    pub(crate) fn fail_to_stage(&mut self, install: &Install) {
+        let stage = self.plan(Order::Stage, install);
+        assert!(self.run(emptied(&stage)).is_ok(), "nothing is cut short");
     }
 
     /// Carries an order out as far as fate lets it. `true`: the machine restarts for it.
@@ -177,6 +260,7 @@ impl Device {
     }
 
     fn perform(&mut self, operation: &Operation) -> Result<(), Stop> {
+        self.seen.take(operation);
         let done = match operation {
             Operation::Start(_, contents) => {
                 let sequence = contents.sequence.get();

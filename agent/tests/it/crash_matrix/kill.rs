@@ -13,11 +13,12 @@ use std::sync::Arc;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::files::{Files, Kind, OnDisk, Reading, Writing};
 use groundswell_agent::install::forks;
+use groundswell_core::install::machine::{self, Plan};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::Recovered;
 
 use super::Report;
-use super::device::{Order, reason};
+use super::device::{Order, emptied, reason};
 use super::fate::{Fate, Phase};
 use crate::workshop::{Workshop, claim};
 
@@ -134,12 +135,36 @@ fn new(workshop: &Workshop) -> Install {
     workshop.release(2, "echo two")
 }
 
-pub(crate) fn step(order: Order, install: &Install) -> Step {
-    match order {
+/// The step of the core that it is; none for what the device does by itself.
+pub(crate) fn step(order: Order, install: &Install) -> Option<Step> {
+    Some(match order {
         Order::Stage => Step::Stage { install: install.clone() },
         Order::Activate => Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 },
-        Order::Confirm => Step::Confirm { release: install.release },
-        Order::Revert => Step::Revert { release: install.release, reason: reason(), at_fault: true },
+        Order::Confirm | Order::Forgiven => Step::Confirm { release: install.release },
+        Order::Revert | Order::Abort => Step::Revert { release: install.release, reason: reason(), at_fault: order.blames() },
+        Order::Unstage | Order::Reclaim => return None,
+    })
+}
+
+async fn perform(executor: &mut Executor, order: Order, install: &Install) {
+    match step(order, install) {
+        Some(step) => drop(executor.execute(&step).await),
+        None if order == Order::Reclaim => assert!(executor.reclaim().await, "there is something to give back"),
+        None => {
+            for operation in machine::unstage(&executor.found().await.expect("the disk tells")) {
+                executor.perform_one(&operation).await.expect("the disk takes it");
+            }
+        }
+    }
+}
+
+/// A stage that fails while it copies.
+async fn fail_to_stage(executor: &mut Executor, install: &Install) {
+    let Ok(Plan::Do(stage)) = machine::stage(&executor.found().await.expect("the disk tells"), install) else {
+        panic!("it can be staged")
+    };
+    for operation in emptied(&stage) {
+        executor.perform_one(operation).await.expect("the disk takes it");
     }
 }
 
@@ -172,11 +197,14 @@ pub(crate) async fn be_killed(orders: &str) {
     let fate = Fate::kind(true);
     let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(Ended { disk: OnDisk, fate: fate.clone() }))).await;
     executor.recover().await.expect("nothing stops it");
+    if order == Order::Unstage {
+        fail_to_stage(&mut executor, &install).await;
+    }
     if !inside_start {
         let phase = [Phase::Before, Phase::Inside, Phase::After].into_iter().find(|phase| format!("{phase:?}") == parts[2]);
         fate.set(parts[1].parse().expect("a number"), phase.expect("a phase"));
     }
-    executor.execute(&step(order, &install)).await;
+    perform(&mut executor, order, &install).await;
 }
 
 /// Kills at every `stride`-th call; `child` starts this program as the process that is killed.
@@ -202,7 +230,7 @@ async fn kill_everywhere(order: Order, first: bool, stride: usize, child: &impl 
     prepare(&workshop, order, first).await;
     let template = workshop.path("template");
     fs::rename(workshop.product_folder(), &template).unwrap();
-    let starts = matches!((order, first), (Order::Activate, _) | (Order::Revert, false));
+    let starts = matches!((order, first), (Order::Activate, _) | (Order::Revert | Order::Abort, false));
     let places = starts
         .then_some(Place::InsideStart)
         .into_iter()
@@ -237,7 +265,8 @@ fn ended(command: &mut Command) -> ExitStatus {
 }
 
 async fn carry_out(executor: &mut Executor, order: Order, install: &Install) -> Result<(), String> {
-    match executor.execute(&step(order, install)).await {
+    let step = step(order, install).expect("a step of the core");
+    match executor.execute(&step).await {
         Outcome::Report(report) if !format!("{report:?}").contains("Failed") => Ok(()),
         outcome => Err(format!("{order:?} of {}: {outcome:?}", install.version)),
     }
@@ -266,20 +295,25 @@ async fn judge(workshop: &Workshop, order: Order, first: bool) -> Result<(), Str
     }
     let mut executor = workshop.executor().await;
     let Some(recovered) = executor.recover().await else { return Err("it does not recover".to_owned()) };
-    let Recovered { running, floor, trial, reverted, denied, .. } = &recovered;
+    let Recovered { running, floor, trial, reverted, at_fault, denied, .. } = &recovered;
     let running = running.as_ref().map(|running| running.release);
     let before = (!first).then_some(old.release);
     let on_old = running == before && trial.is_none() && floor.get() == u64::from(!first);
     let on_trial = running == Some(new.release) && *trial == Some(new.release) && floor.get() == u64::from(!first);
     let on_new = running == Some(new.release) && trial.is_none() && floor.get() == 2;
-    let left = on_old && denied.contains(&new.release);
+    let was_denied = denied.contains(&new.release);
+    let left = on_old && was_denied == order.blames();
     let fine = match order {
-        Order::Stage => on_old && reverted.is_none(),
+        Order::Stage | Order::Unstage => on_old && reverted.is_none() && !was_denied,
         Order::Activate => (on_old && reverted.is_none()) || on_trial,
         Order::Confirm => on_trial || on_new,
-        Order::Revert => {
-            on_trial || (left && reverted.as_ref().is_none_or(|(release, why)| *release == new.release && *why == reason()))
+        Order::Forgiven => on_trial || (on_new && !was_denied),
+        Order::Revert | Order::Abort => {
+            let told = reverted.as_ref();
+            let rightly = |(release, why): &(_, _)| *release == new.release && *why == reason() && *at_fault == order.blames();
+            on_trial || (left && told.is_none_or(rightly))
         }
+        Order::Reclaim => left && reverted.is_none(),
     };
     if !fine {
         return Err(format!("{recovered:?}"));

@@ -24,6 +24,11 @@ pub(crate) struct Report {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    use groundswell_agent::install::forks;
+
     use super::device::Order;
     use super::kill::step;
     use super::memory::Syncs;
@@ -73,8 +78,26 @@ mod tests {
     fn every_step_of_the_core_that_touches_an_install_is_an_order_of_the_matrix() {
         let workshop = crate::workshop::Workshop::noting_starts();
         let install = workshop.release(1, "echo one");
-        for order in Order::ALL {
-            assert_eq!(Order::of(&step(order, &install)), Some(order));
+        let of_the_core = |order: &Order| step(*order, &install).as_ref().and_then(Order::of);
+        let orders: Vec<Order> = Order::ALL.iter().filter_map(of_the_core).collect();
+        // A build that was forgiven is confirmed like any other.
+        let (stage, activate, confirm) = (Order::Stage, Order::Activate, Order::Confirm);
+        assert_eq!(orders, [stage, activate, confirm, confirm, Order::Revert, Order::Abort]);
+    }
+
+    /// What people and scripts go by: the program ends with 1 when a cell fails. It is built with the tests of the workspace.
+    #[test]
+    fn the_program_says_by_its_exit_code_that_a_sync_was_left_out() {
+        let tests = std::env::current_exe().unwrap();
+        let program = tests.parent().and_then(Path::parent).unwrap().join("examples/crash_matrix");
+        for (syncs, code) in [("honest", 0), ("no-files", 1), ("no-folders", 1)] {
+            let mut command = Command::new(&program);
+            command.args(["--upgrade", syncs]).stdin(Stdio::null()).stdout(Stdio::piped());
+            let child = forks::starting(|| command.spawn()).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(code), "{syncs}: {said}");
+            assert_eq!(said.contains("FAILED"), code == 1, "{syncs}: {said}");
         }
     }
 

@@ -11,7 +11,7 @@ use groundswell_core::install::{Manner, Operation};
 use groundswell_core::node::effect::Install;
 
 use super::Report;
-use super::device::{Device, Machine, Order, reason};
+use super::device::{Device, Machine, Order, Seen, reason};
 use super::fate::{Fate, Phase};
 use super::memory::{Loss, Memory, Syncs, Tree};
 use crate::workshop::Workshop;
@@ -37,6 +37,7 @@ struct Stage {
     old: Option<Install>,
     new: Install,
     next: Install,
+    seen: Seen,
 }
 
 #[derive(Clone)]
@@ -53,21 +54,31 @@ struct Cut {
     loss: Loss,
 }
 
-/// The whole matrix.
+/// The whole matrix. An operation or a mark of the journal that occurs in no cell of it is a failure of its own.
 pub(crate) fn matrix(depth: Depth) -> Report {
-    matrix_of(&[(false, false), (true, false), (false, true), (true, true)], depth, Syncs::Honest)
+    let seen = Seen::default();
+    let lives = [(false, false), (true, false), (false, true), (true, true)];
+    let mut report = cells_of(&lives, depth, Syncs::Honest, &seen);
+    report.failures.extend(seen.missing().into_iter().map(|kind| format!("{kind} occurs in no cell")));
+    report
 }
 
 /// The matrix of some lives (first install or not, restarts of the machine or not) on a disk of which some syncs may lie.
 pub(crate) fn matrix_of(lives: &[(bool, bool)], depth: Depth, syncs: Syncs) -> Report {
+    cells_of(lives, depth, syncs, &Seen::default())
+}
+
+fn cells_of(lives: &[(bool, bool)], depth: Depth, syncs: Syncs, seen: &Seen) -> Report {
     let mut report = Report::default();
     for (first, restarts_machine) in lives.iter().copied() {
-        let stage = Stage::new(first, restarts_machine, syncs);
+        let stage = Stage::new(first, restarts_machine, syncs, seen.clone());
         for order in Order::ALL {
             let before = stage.before(order);
             let (calls, steps) = stage.measure(order, &before);
             let (cells, failures) = (report.cells, report.failures.len());
+            seen.in_cells(true);
             stage.cells(order, &before, calls, depth, &mut report);
+            seen.in_cells(false);
             report.lines.push(format!(
                 "{}, {}: {order:?}: {steps} steps, {calls} calls, {} cells, {} failed",
                 if first { "first install" } else { "upgrade" },
@@ -81,13 +92,13 @@ pub(crate) fn matrix_of(lives: &[(bool, bool)], depth: Depth, syncs: Syncs) -> R
 }
 
 impl Stage {
-    fn new(first: bool, restarts_machine: bool, syncs: Syncs) -> Self {
+    fn new(first: bool, restarts_machine: bool, syncs: Syncs, seen: Seen) -> Self {
         let workshop = Workshop::noting_starts();
         let old = (!first).then(|| workshop.release(1, "echo one"));
         let (new, next) = (workshop.release(2, "echo two"), workshop.release(3, "echo three"));
         // More than a life with two crashes can use up, so that what ends a trial is never their number.
         let manner = Manner { trial_starts: 9, restarts_machine };
-        Self { workshop, syncs, manner, old, new, next }
+        Self { workshop, syncs, manner, old, new, next, seen }
     }
 
     fn installs(&self) -> Vec<&Install> {
@@ -96,7 +107,8 @@ impl Stage {
 
     fn device(&self, state: State, fate: &Fate) -> (Option<Device>, Memory) {
         let memory = Memory::new(state.tree, fate.clone(), self.syncs);
-        let device = Device::new(&self.workshop, Arc::new(memory.clone()), fate.clone(), self.manner, state.machine);
+        let files = Arc::new(memory.clone());
+        let device = Device::new(&self.workshop, files, fate.clone(), self.manner, state.machine, self.seen.clone());
         (device, memory)
     }
 
@@ -129,6 +141,9 @@ impl Stage {
         for (order, install) in of_old.chain(order.earlier().iter().map(|order| (*order, &self.new))) {
             (device, memory) = self.live_through(order, install, device, memory);
         }
+        if order == Order::Unstage {
+            device.fail_to_stage(&self.new);
+        }
         State { tree: memory.tree(), machine: device.machine }
     }
 
@@ -138,7 +153,7 @@ impl Stage {
         let mut device = self.device(before.clone(), &fate).0.expect("nothing is cut short");
         let steps = device.plan(order, &self.new);
         let hooks = steps.iter().filter(|operation| matches!(operation, Operation::Hook(..))).count();
-        assert!(hooks >= 1, "{order:?} has its hooks in the matrix");
+        assert!(hooks >= 1 || !order.has_hooks(), "{order:?} has its hooks in the matrix");
         fate.count_anew();
         device.carry_out(order, &self.new);
         (fate.calls(), steps.len())
@@ -232,21 +247,28 @@ impl Stage {
         let on_trial =
             runs == new && floor == old && device.current(&installs) == new && ending == Ending::Trial(self.new.release);
         let on_new = runs == new && floor == new && device.current(&installs) == new && ending == Ending::Settled;
-        let reverted = on_old && was_denied && ending == Ending::Reverted(self.new.release, reason(), true);
+        let denied_if_blamed = was_denied == order.blames();
+        let reverted = on_old && denied_if_blamed && ending == Ending::Reverted(self.new.release, reason(), order.blames());
         let given_up = on_old && was_denied && matches!(&ending, Ending::Reverted(release, ..) if *release == self.new.release);
-        let left = on_old && was_denied && ending == Ending::Settled;
+        let left = on_old && denied_if_blamed && ending == Ending::Settled;
         let untouched = on_old && !was_denied && ending == Ending::Settled;
         let staged = found.staged().is_some_and(|contents| contents.release == self.new.release);
         let fine = match (order, done) {
             (Order::Stage, true) => untouched && staged,
             (Order::Stage, false) => untouched,
+            (Order::Unstage, _) => untouched && !staged,
             (Order::Activate, true) => on_trial,
             // Where only the machine can tell how far a version was handed over, the old one may come back.
             (Order::Activate, false) => untouched || on_trial || (self.manner.restarts_machine && (given_up || left)),
             (Order::Confirm, true) => on_new,
             (Order::Confirm, false) => on_new || on_trial,
-            (Order::Revert, true) => reverted || left,
-            (Order::Revert, false) => reverted || left || on_trial,
+            // What turned out well is no longer among what failed.
+            (Order::Forgiven, true) => on_new && !was_denied,
+            (Order::Forgiven, false) => (on_new && !was_denied) || (on_trial && was_denied),
+            (Order::Revert | Order::Abort, true) => reverted || left,
+            (Order::Revert | Order::Abort, false) => reverted || left || on_trial,
+            // What gives the space of a failed build back does not forget that it failed.
+            (Order::Reclaim, _) => left && !staged,
         };
         assert!(fine, "{told}");
         self.assert_goes_on(&ending, device, memory);
