@@ -8,6 +8,8 @@
 //! Closed ─────► Stage ─► Closed ─────────► Switch ─► Activate (─► Reboot) ─► Watch ───────► Confirm ─► Closed
 //!                                             └─────────┴────────────┴─────────┴──► Revert ─► Closed
 //! ```
+//!
+//! With what recovery repeats and takes back it is drawn in `docs/INSTALL.md`.
 
 use alloc::vec;
 use alloc::vec::Vec;

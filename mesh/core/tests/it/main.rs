@@ -7,6 +7,7 @@ mod documents_golden;
 mod documents_hostile;
 mod documents_rules;
 mod fixture;
+mod install_drawing;
 mod install_supervision;
 mod lease;
 mod outer;
