@@ -132,3 +132,30 @@ async fn a_process_that_is_gone_or_no_process_fails_the_activation() {
     }
     bench.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_log_of_a_process_that_prints_more_than_its_bound_stays_within_it_and_ends_with_its_last_lines() {
+    let mut workshop = Workshop::supervising();
+    let bound = 40_000;
+    let Activator::Supervise(supervise) = &mut workshop.config.activator else { panic!("it supervises") };
+    supervise.log_bytes = bound;
+    let script = "i=0; while test $i -lt 5000; do i=$((i+1)); echo this is line $i of many; done; exec sleep 1000";
+    let (mut bench, _) = workshop.device().await;
+    bench.install(&workshop.release(1, script)).await;
+    let logs = ["output.log", "output.log.1"].map(|name| workshop.product_folder().join("log").join(name));
+    let mut largest = [0; 2];
+    let whole = async {
+        while !fs::read_to_string(&logs[0]).is_ok_and(|text| text.ends_with("this is line 5000 of many\n")) {
+            for (log, largest) in logs.iter().zip(&mut largest) {
+                *largest = fs::metadata(log).map_or(0, |log| log.len()).max(*largest);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), whole).await.expect("the last line is logged");
+    for (log, largest) in logs.iter().zip(largest) {
+        let length = fs::metadata(log).unwrap().len();
+        assert!(length > 0 && length.max(largest) <= bound, "{}: {length}, at most {largest}", log.display());
+    }
+    bench.shutdown().await;
+}

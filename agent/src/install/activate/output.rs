@@ -67,30 +67,41 @@ impl BoundedLog {
     pub fn append(&mut self, bytes: &[u8]) {
         if let Err(error) = self.try_append(bytes) {
             tracing::debug!(path = %self.path.display(), %error, "output is not logged");
-            self.file = None;
         }
     }
 
     fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = bytes.len() as u64;
-        if self.file.is_some() && self.length.saturating_add(length) > self.most_bytes {
-            self.file = None;
-            fs::rename(&self.path, self.path.with_added_extension("1"))?;
-        }
-        let file = match &mut self.file {
+        let surplus = bytes.len().saturating_sub(usize::try_from(self.most_bytes).unwrap_or(usize::MAX));
+        let bytes = bytes.get(surplus..).unwrap_or_default();
+        let added = bytes.len() as u64;
+        let most_before = self.most_bytes.saturating_sub(added);
+        let mut file = match self.file.take() {
             Some(file) => file,
-            None => {
-                if let Some(folder) = self.path.parent() {
-                    fs::create_dir_all(folder)?;
-                }
-                let file = open_regular_as(&self.path, Link::Followed, OpenOptions::new().append(true).create(true))?;
-                self.length = file.metadata()?.len();
-                self.file.insert(file)
-            }
+            None => self.open()?,
         };
+        if self.length > most_before {
+            let kept = fs::rename(&self.path, self.path.with_added_extension("1"));
+            file = self.open()?;
+            if self.length > most_before {
+                tracing::debug!(path = %self.path.display(), ?kept, "what was logged cannot be kept beside it and is dropped");
+                file.set_len(0)?;
+                self.length = 0;
+            }
+        }
         file.write_all(bytes)?;
-        self.length = self.length.saturating_add(length);
+        self.length = self.length.saturating_add(added);
+        self.file = Some(file);
         Ok(())
+    }
+
+    /// What is there already counts: of an earlier start, or of another who writes to it.
+    fn open(&mut self) -> io::Result<File> {
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let file = open_regular_as(&self.path, Link::Followed, OpenOptions::new().append(true).create(true))?;
+        self.length = file.metadata()?.len();
+        Ok(file)
     }
 }
 
@@ -138,5 +149,46 @@ mod tests {
         assert!(fs::metadata(&path).unwrap().len() <= 1_000);
         assert!(fs::metadata(path.with_added_extension("1")).unwrap().len() <= 1_000);
         assert_eq!(fs::read_dir(folder.path().join("log")).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn the_first_lines_after_each_start_count_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output.log");
+        for start in 0..40_u8 {
+            BoundedLog::new(path.clone(), 250).append(&[b'a' + start % 26; 100]);
+            let length = fs::metadata(&path).unwrap().len();
+            assert!((100..=250).contains(&length), "{length} bytes after start {start}");
+        }
+        assert_eq!(fs::metadata(path.with_added_extension("1")).unwrap().len(), 200);
+
+        // The bound was lowered in between, below a single piece of output: its end is kept.
+        BoundedLog::new(path.clone(), 50).append(b"0123456789".repeat(10).as_slice());
+        assert_eq!(fs::read(&path).unwrap(), b"0123456789".repeat(5));
+    }
+
+    #[test]
+    fn where_the_older_file_cannot_be_kept_the_bound_holds_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output.log");
+        fs::create_dir(path.with_added_extension("1")).unwrap();
+        let mut log = BoundedLog::new(path.clone(), 250);
+        for round in 0..40_u8 {
+            log.append(&[b'a' + round % 26; 100]);
+            let found = fs::read(&path).unwrap();
+            assert!((100..=250).contains(&found.len()), "{} bytes after {round}", found.len());
+            assert!(found.ends_with(&[b'a' + round % 26; 100]), "what was printed last is there");
+        }
+    }
+
+    #[test]
+    fn a_log_that_somebody_removes_is_begun_anew_once_it_would_have_been_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output.log");
+        let mut log = BoundedLog::new(path.clone(), 250);
+        log.append(&[b'a'; 200]);
+        fs::remove_file(&path).unwrap();
+        log.append(&[b'b'; 100]);
+        assert_eq!(fs::read(&path).unwrap(), [b'b'; 100]);
     }
 }
