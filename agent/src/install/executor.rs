@@ -10,6 +10,7 @@ use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
 use groundswell_core::install::recovery::{self, Ending, Recovery};
 use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Slot, Way};
+use groundswell_core::limits::REASON_CHARS;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
@@ -25,6 +26,11 @@ use crate::config::HooksConfig;
 
 /// How often the old version's start is tried in one revert before it is reported and left to its health check.
 const REVERT_STARTS: u32 = 3;
+
+/// Most characters of what was left, and of what went badly on the way back, where a verdict tells both.
+const OUTPUT_CHARS: usize = 150;
+const TROUBLE_CHARS: usize = 300;
+const _: () = assert!(OUTPUT_CHARS + TROUBLE_CHARS + 40 <= REASON_CHARS, "both fit a reason, with what joins them");
 
 /// From one try to go back at start-up to the next.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
@@ -66,8 +72,8 @@ enum Stopped {
 
 /// How the way back went.
 enum WayBack {
-    /// To its end; what started badly, if anything did.
-    Done(Option<Failure>),
+    /// To its end; what went badly, in order: starts and hooks, of which there are a handful.
+    Done(Vec<Failure>),
     /// Something that it cannot do without failed: it goes on later.
     Unfinished(Failure),
     Stopping,
@@ -233,7 +239,7 @@ impl Executor {
     async fn stage(&mut self, install: &Install) -> Outcome {
         let release = install.release;
         let failed = |failure: &Failure| {
-            Outcome::Report(Report::StageFailed { release, fault: failure.fault, reason: Reason::lossy(&failure.reason) })
+            Outcome::Report(Report::StageFailed { release, fault: failure.fault, reason: failure.with_output() })
         };
         let found = match self.found().await {
             Ok(found) => found,
@@ -349,9 +355,8 @@ impl Executor {
             self.pending.clear();
             return Outcome::Again;
         }
-        if let Some(failure) = trouble {
-            let semicolon = if output.is_empty() { "" } else { "; and " };
-            output = format!("{output}{semicolon}going back: {}", failure.with_output().as_str());
+        if !trouble.is_empty() {
+            output = with_trouble(&output, &trouble);
         }
         Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::lossy(&output) })
     }
@@ -384,7 +389,7 @@ impl Executor {
     /// Does operations in order and goes on after a failure: on the way back every step that works helps.
     /// What the disk still lacks is kept for later.
     async fn insist(&mut self, operations: &[Operation]) -> WayBack {
-        let mut trouble = None;
+        let mut trouble = Vec::new();
         for (place, operation) in operations.iter().enumerate() {
             let closes = matches!(operation, Operation::Note(Entry { mark: Mark::Closed, .. }));
             if closes && !self.pending.is_empty() {
@@ -408,7 +413,7 @@ impl Executor {
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
                 Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
-                    trouble = Some(failure);
+                    trouble.push(failure);
                 }
                 // The journal is closed last: what is still missing tells that the version was left.
                 Operation::Deny(_) | Operation::Describe(..) => self.pending.push(operation.clone()),
@@ -537,9 +542,34 @@ fn unsaid(output: &str, reason: &Reason) -> String {
     output.split(" | ").filter(is_news).collect::<Vec<_>>().join(" | ")
 }
 
+/// What was left printed, and all that went badly on the way back: each with its share, so that none hides another.
+fn with_trouble(output: &str, trouble: &[Failure]) -> String {
+    let share = TROUBLE_CHARS / trouble.len().max(1);
+    let told = trouble.iter().map(|failure| failure.with_output().as_str().chars().take(share).collect::<String>());
+    let told = told.collect::<Vec<_>>().join("; ");
+    let surplus = output.chars().count().saturating_sub(OUTPUT_CHARS);
+    let end: String = output.chars().skip(surplus).collect();
+    let semicolon = if end.is_empty() { "" } else { "; and " };
+    format!("{end}{semicolon}going back: {told}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_trouble_on_the_way_back_hides_another_however_long_they_are() {
+        let failure = |name: &str| Failure { output: "é".repeat(400), ..Failure::broken(format!("hook {name}: failed")) };
+        let trouble = ["before-revert", "start", "after-revert"].map(failure);
+        let text = with_trouble(&format!("{} the end", "x".repeat(400)), &trouble);
+        assert!(Reason::new(text.clone()).is_ok(), "{} characters", text.chars().count());
+        for told in
+            ["the end; and going back: ", "hook before-revert: failed: é", "; hook start: failed", "; hook after-revert: failed"]
+        {
+            assert!(text.contains(told), "{text}");
+        }
+        assert_eq!(with_trouble("", &[Failure::broken("no")]), "going back: no");
+    }
 
     #[test]
     fn output_that_the_reason_gives_is_not_given_again() {

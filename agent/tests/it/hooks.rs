@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use groundswell_core::install::Hook;
+use groundswell_core::node::effect::Install;
 use groundswell_core::node::input::{Fault, Report};
 
-use crate::workshop::{Workshop, content};
+use crate::workshop::{Workshop, claim, content};
 
 /// A workshop whose hooks all write their name and what they know of the version.
 fn noting() -> Workshop {
@@ -74,13 +75,13 @@ async fn a_hook_that_finds_fault_with_the_new_version_sends_it_back() {
 #[tokio::test]
 async fn a_hook_that_refuses_staging_leaves_the_slot_empty_and_staging_can_be_tried_again() {
     let mut workshop = Workshop::noting_starts();
-    let gate = workshop.shell("test -e open");
+    let gate = workshop.shell("test -e open || { echo the gate is shut; exit 1; }");
     workshop.config.hooks.commands.insert(Hook::BeforeStage, gate);
     let (mut bench, _) = workshop.device().await;
     let one = workshop.release(1, "echo one");
     let Report::StageFailed { fault, reason, .. } = bench.stage(&one).await else { panic!("the hook refuses") };
     assert_eq!(fault, Fault::Broken);
-    assert!(reason.contains("hook before-stage"), "{reason}");
+    assert!(reason.contains("hook before-stage: sh ended with status 1: the gate is shut"), "{reason}");
     assert!(!workshop.product_folder().join("slots/a").exists());
     workshop.touch("open");
     assert_eq!(bench.stage(&one).await, Report::Staged { release: one.release });
@@ -90,7 +91,7 @@ async fn a_hook_that_refuses_staging_leaves_the_slot_empty_and_staging_can_be_tr
 #[tokio::test]
 async fn i3_from_the_decision_on_no_hook_stands_in_the_way() {
     let mut workshop = Workshop::noting_starts();
-    let fail = workshop.shell("echo the office is closed; exit 1");
+    let fail = workshop.shell("echo the office of $GROUNDSWELL_HOOK is closed; exit 1");
     for hook in [Hook::AfterStage, Hook::BeforeConfirm, Hook::AfterConfirm, Hook::BeforeRevert, Hook::AfterRevert] {
         workshop.config.hooks.commands.insert(hook, fail.clone());
     }
@@ -101,7 +102,111 @@ async fn i3_from_the_decision_on_no_hook_stands_in_the_way() {
     bench.activate(&two).await;
     let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
     assert_eq!(running.map(|running| running.release), Some(one.release));
-    assert!(output.contains("hook after-revert") && output.contains("the office is closed"), "{output}");
+    for hook in ["before-revert", "after-revert"] {
+        let told = format!("hook {hook}: sh ended with status 1: the office of {hook} is closed");
+        assert!(output.contains(&told), "{output}");
+    }
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn i7_neither_a_hook_nor_the_old_versions_start_hides_that_another_failed_on_the_way_back() {
+    let mut workshop = Workshop::noting_starts();
+    let babble = workshop.shell("head -c 5000 /dev/zero | tr '\\0' x; exit 3");
+    for hook in [Hook::BeforeRevert, Hook::AfterRevert] {
+        workshop.config.hooks.commands.insert(hook, babble.clone());
+    }
+    let (mut bench, _) = workshop.device().await;
+    let script = format!("test ! -e {}", workshop.path("broken").display());
+    let (one, two) = (workshop.release(1, &script), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    workshop.touch("broken");
+    let Report::Reverted { output, .. } = bench.revert(&two).await else { panic!("it goes back") };
+    for told in
+        ["hook before-revert: sh ended with status 3", "; sh ended with status 1", "; hook after-revert: sh ended with status 3"]
+    {
+        assert!(output.contains(told), "{output} does not say {told}");
+    }
+    bench.shutdown().await;
+}
+
+/// What one hook found in its environment, and whether the binary was there.
+fn environment(workshop: &Workshop, hook: Hook) -> (Vec<String>, bool) {
+    let inherited = |line: &String| line.split_once('=').is_some_and(|(name, _)| std::env::var_os(name).is_some());
+    let (there, found) = workshop
+        .lines(&format!("environment-{}", hook.name()))
+        .split_last()
+        .map_or_else(|| panic!("{} was not run", hook.name()), |(there, found)| (there == "there", found.to_vec()));
+    (found.into_iter().filter(|line| !inherited(line)).collect(), there)
+}
+
+#[tokio::test]
+async fn each_hook_gets_the_documented_environment_and_nothing_else() {
+    let mut workshop = Workshop::noting_starts();
+    let dump = workshop.shell(
+        "{ env | grep ^GROUNDSWELL_ | sort; if test -e $GROUNDSWELL_BINARY; then echo there; else echo missing; fi; } \
+            > environment-$GROUNDSWELL_HOOK",
+    );
+    for hook in Hook::ALL {
+        workshop.config.hooks.commands.insert(hook, dump.clone());
+    }
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    let check = |install: &Install, slot: &str, hooks: &[Hook]| {
+        let slot = workshop.product_folder().join("slots").join(slot);
+        for hook in hooks {
+            let staging = matches!(hook, Hook::BeforeStage | Hook::AfterStage);
+            let reverting = matches!(hook, Hook::BeforeRevert | Hook::AfterRevert);
+            let mut expected = vec![format!("GROUNDSWELL_BINARY={}", slot.join("bcd").display())];
+            expected.extend((!staging).then(|| format!("GROUNDSWELL_CLAIM={}", claim())));
+            expected.push(format!("GROUNDSWELL_HOOK={}", hook.name()));
+            expected.push("GROUNDSWELL_PRODUCT=bcd".to_owned());
+            expected.extend(reverting.then(|| "GROUNDSWELL_REASON=unhealthy".to_owned()));
+            expected.push(format!("GROUNDSWELL_RELEASE={}", install.release));
+            expected.push(format!("GROUNDSWELL_SEQUENCE={}", install.sequence));
+            expected.push(format!("GROUNDSWELL_SLOT={}", slot.display()));
+            expected.push(format!("GROUNDSWELL_VERSION={}", install.version));
+            let is_there = *hook != Hook::BeforeStage;
+            assert_eq!(environment(&workshop, *hook), (expected, is_there), "{}", hook.name());
+        }
+    };
+    bench.install(&one).await;
+    let happy =
+        [Hook::BeforeStage, Hook::AfterStage, Hook::BeforeActivate, Hook::AfterActivate, Hook::BeforeConfirm, Hook::AfterConfirm];
+    check(&one, "a", &happy);
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    check(&two, "b", &happy[..4]);
+    bench.revert(&two).await;
+    check(&two, "b", &[Hook::BeforeRevert, Hook::AfterRevert]);
+    assert_eq!(happy.len() + 2, Hook::ALL.len(), "every hook is here");
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn i3_hooks_that_hang_hold_up_neither_a_confirm_nor_a_revert_for_longer_than_their_limit() {
+    let mut workshop = Workshop::noting_starts();
+    let hang = workshop.shell("echo $GROUNDSWELL_HOOK >> hung; exec sleep 1000");
+    let hanging = [Hook::BeforeConfirm, Hook::AfterConfirm, Hook::BeforeRevert, Hook::AfterRevert];
+    for hook in hanging {
+        workshop.config.hooks.commands.insert(hook, hang.clone());
+    }
+    // Long enough for a busy machine to get the shell to its first line.
+    workshop.config.hooks.timeout = Duration::from_secs(2);
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
+    assert_eq!(running.map(|running| running.release), Some(one.release));
+    for hook in ["before-revert", "after-revert"] {
+        assert!(output.contains(&format!("hook {hook}: sh took longer than")), "{output}");
+    }
+    assert_eq!(workshop.lines("hung"), hanging.map(Hook::name));
+    assert_eq!(workshop.lines("started"), ["start 1.0", "start 2.0", "start 1.0"]);
     bench.shutdown().await;
 }
 
