@@ -223,7 +223,7 @@ fn name(step: &Step) -> &'static str {
     }
 }
 
-/// How the core hears that a step was not taken. A confirm or revert is asked for again when no answer comes.
+/// How the core hears that a step was not taken, for which no release is to blame. A confirm or revert is asked for again when no answer comes.
 fn failed_report(step: &Step) -> Option<Box<dyn FnOnce(Reason) -> Report>> {
     match step {
         Step::Stage { install } => {
@@ -232,7 +232,7 @@ fn failed_report(step: &Step) -> Option<Box<dyn FnOnce(Reason) -> Report>> {
         }
         Step::Activate { install, .. } => {
             let release = install.release;
-            Some(Box::new(move |reason| Report::ActivateFailed { release, reason, at_fault: true }))
+            Some(Box::new(move |reason| Report::ActivateFailed { release, reason, at_fault: false }))
         }
         Step::Fetch { .. } | Step::CancelFetch { .. } | Step::Confirm { .. } | Step::Revert { .. } => None,
     }

@@ -19,7 +19,7 @@ use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
 
 use super::archive::Archive;
-use super::wire::{Launched, Outcome, Reply, State, Why};
+use super::wire::{Launched, Outcome, Reply, State, TakenBack, Why};
 use crate::clock;
 use crate::config::HelperProduct;
 use crate::effects::blocking;
@@ -76,7 +76,7 @@ pub struct Desk {
     disk: Arc<Disk>,
     handed: Arc<Handed>,
     /// What recovery took back.
-    reverted: Option<(Digest, Reason)>,
+    reverted: Option<TakenBack>,
     _lock: Lock,
 }
 
@@ -107,7 +107,8 @@ impl Desk {
     /// Finishes or takes back what the last run left; `false` when the helper stops before that.
     pub async fn recover(&mut self) -> bool {
         let Some(recovered) = self.executor.recover().await else { return false };
-        self.reverted = recovered.reverted;
+        let at_fault = recovered.at_fault;
+        self.reverted = recovered.reverted.map(|(release, reason)| TakenBack { release, reason, at_fault });
         self.raise_floor().await;
         true
     }
@@ -199,6 +200,20 @@ impl Desk {
     /// Goes back to the last confirmed version.
     pub async fn revert(&mut self, release: Digest, reason: Reason, at_fault: bool) -> Reply {
         self.execute(Step::Revert { release, reason, at_fault }).await
+    }
+
+    /// Looks after its ground at rest: gives back the space of what can never run again, where there is too little, and
+    /// holds the reserve again, where it was used up and there is space.
+    pub async fn tidy(&mut self) {
+        let disk = Arc::clone(&self.disk);
+        if blocking(move || disk.is_short_of_space()).await {
+            self.executor.reclaim().await;
+        }
+        let disk = Arc::clone(&self.disk);
+        if !blocking(move || disk.is_short_of_space()).await {
+            let disk = Arc::clone(&self.disk);
+            blocking(move || disk.make_reserve()).await;
+        }
     }
 
     /// Ends it.
@@ -308,7 +323,7 @@ fn told(outcome: executor::Outcome) -> Outcome {
         Report::Staged { .. } => Outcome::Staged,
         Report::StageFailed { fault, reason, .. } => Outcome::StageFailed { disk_full: fault == Fault::DiskFull, reason },
         Report::Activated { .. } => Outcome::Activated,
-        Report::ActivateFailed { reason, .. } => Outcome::ActivateFailed { reason },
+        Report::ActivateFailed { reason, at_fault, .. } => Outcome::ActivateFailed { reason, at_fault },
         Report::Confirmed { .. } => Outcome::Confirmed,
         Report::ConfirmFailed { reason, .. } => Outcome::ConfirmFailed { reason },
         Report::Reverted { running, output, .. } => Outcome::Reverted { running, output },

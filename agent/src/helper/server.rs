@@ -16,7 +16,7 @@ use groundswell_core::text::{Product, Reason};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::account::{Account, AccountError};
 use super::archive::{Archive, OfferError, Pins};
@@ -36,6 +36,9 @@ use crate::install::slots::Room;
 
 /// Connections at once: one for each product of a node, and some for an agent that has just started again.
 pub const CONNECTIONS: usize = PRODUCTS + 4;
+
+/// How often each product's ground is looked at, as often as an agent does that with its own.
+const TIDY_EVERY: Duration = Duration::from_secs(5);
 
 /// How long others may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +164,7 @@ pub async fn run(config: HelperConfig, patience: Patience, shutdown: impl Future
         tasks.spawn(recover(Arc::clone(&shared), product, begun));
         let _ = locked.await;
     }
+    tasks.spawn(tidy(Arc::clone(&shared)));
     let (listener, _file) = Socket::bind(&config.socket)?.into_parts();
     std::os::unix::fs::chown(&config.socket, None, Some(account.gid))
         .map_err(|source| HelperError::Group { path: config.socket.clone(), source })?;
@@ -218,6 +222,26 @@ async fn recover(shared: Arc<Shared>, product: Product, begun: oneshot::Sender<(
         // The helper stops, or the machine restarts for it: nobody is told what is not settled.
         if let Some(desk) = desk.take() {
             desk.shutdown().await;
+        }
+    }
+}
+
+/// Looks after all grounds until the helper stops. One whose order is under way is looked at the next time.
+async fn tidy(shared: Arc<Shared>) {
+    let mut stopping = shared.stopping.clone();
+    let mut looks = interval(TIDY_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = looks.tick() => {}
+        }
+        for desk in shared.desks.values() {
+            if let Ok(mut desk) = desk.try_lock()
+                && let Some(desk) = desk.as_mut()
+            {
+                desk.tidy().await;
+            }
         }
     }
 }

@@ -251,6 +251,8 @@ pub enum Outcome {
     ActivateFailed {
         /// Why, with the last lines of output.
         reason: Reason,
+        /// The release is to blame, or may be. A disk that takes no writes says nothing of it.
+        at_fault: bool,
     },
     /// The release is good.
     Confirmed,
@@ -282,13 +284,24 @@ pub struct State {
     /// The release on trial.
     pub trial: Option<Digest>,
     /// What the helper's own start took back, and why.
-    pub reverted: Option<(Digest, Reason)>,
+    pub reverted: Option<TakenBack>,
     /// The release that waits in the idle slot, checked.
     pub staged: Option<Digest>,
     /// What failed here, oldest first, each by its release and by its build: at most 64.
     pub denied: Vec<Digest>,
     /// What `current` leads to, for health checks.
     pub launch: Option<Launched>,
+}
+
+/// A trial that a start of the helper ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenBack {
+    /// Body digest of its release.
+    pub release: Digest,
+    /// Why.
+    pub reason: Reason,
+    /// The release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
+    pub at_fault: bool,
 }
 
 /// A version that was started.

@@ -287,7 +287,7 @@ impl Installer {
         }
     }
 
-    /// Gives space back where there is too little; a helper looks after its own.
+    /// Gives space back where there is too little; a helper looks after its own by itself.
     async fn reclaim(&mut self) -> bool {
         match self {
             Self::Own(executor) => executor.reclaim().await,

@@ -123,6 +123,13 @@ impl Disk {
         held(Slot::A).saturating_add(held(Slot::B)) > self.place.room.slot_bytes
     }
 
+    /// Whether the slots hold more than they may, or less is free than must be. A disk that does not tell is not short.
+    #[must_use]
+    pub fn is_short_of_space(&self) -> bool {
+        let free = self.place.files.free_bytes(&self.place.folder);
+        free.is_ok_and(|free| free < self.place.room.keep_free_bytes) || self.holds_too_much()
+    }
+
     /// The slots.
     #[must_use]
     pub fn slots(&self) -> &Slots {

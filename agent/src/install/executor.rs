@@ -283,7 +283,8 @@ impl Executor {
             Err(failure) => return failed(&failure),
         };
         let operations = match machine::activate(&found, install, claim, self.manner) {
-            Err(refusal) => return failed(&Failure::broken(refusal.to_string())),
+            // What the slots do not allow tells nothing of the release.
+            Err(refusal) => return failed(&Failure::of_the_device(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Activated { release }),
         };

@@ -26,7 +26,7 @@ use super::artifact::ArtifactSource;
 use super::executor::Outcome;
 use crate::effects::blocking;
 use crate::helper::channel::{self, ReadError};
-use crate::helper::wire::{self, Kind, Order, Reply, State, Why, decode_reply, encode_order};
+use crate::helper::wire::{self, Kind, Order, Reply, State, TakenBack, Why, decode_reply, encode_order};
 
 /// From one try to reach the helper to the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -108,7 +108,9 @@ impl Remote {
                 Ok(Reply::State(state)) => {
                     self.learn(&state);
                     let State { running, floor, trial, reverted, staged, denied, .. } = state;
-                    return Some(Recovered { running, floor, trial, reverted, at_fault: true, staged, denied });
+                    let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
+                    let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
+                    return Some(Recovered { running, floor, trial, reverted, at_fault, staged, denied });
                 }
                 Ok(reply) => tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply)),
                 Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),
@@ -185,8 +187,14 @@ impl Remote {
     }
 
     async fn activate(&mut self, release: Digest, order: &Order, papers: &[Vec<u8>]) -> Outcome {
-        let failed =
-            |reason: &str| Outcome::Report(Report::ActivateFailed { release, reason: Reason::lossy(reason), at_fault: true });
+        let product = self.product.clone();
+        let failed = |reason: &str, at_fault: bool| {
+            if !at_fault {
+                tracing::error!(%product, "the version cannot be switched to; it is not to blame: {reason}");
+            }
+            Outcome::Report(Report::ActivateFailed { release, reason: Reason::lossy(reason), at_fault })
+        };
+        let mut waits_for = "the helper does not answer".to_owned();
         let began = Instant::now();
         let mut heard = false;
         loop {
@@ -194,13 +202,15 @@ impl Remote {
                 Ok(Reply::Done { outcome: wire::Outcome::Activated, .. }) => {
                     return Outcome::Report(Report::Activated { release });
                 }
-                Ok(Reply::Done { outcome: wire::Outcome::ActivateFailed { reason }, .. }) => {
-                    return Outcome::Report(Report::ActivateFailed { release, reason, at_fault: true });
+                Ok(Reply::Done { outcome: wire::Outcome::ActivateFailed { reason, at_fault }, .. }) => {
+                    return failed(reason.as_str(), at_fault);
                 }
                 Ok(Reply::Refused { why: Why::Busy | Why::Stopping | Why::Disk, text }) => {
                     tracing::warn!(product = %self.product, "the helper does not switch yet: {}", text.as_str());
+                    waits_for = format!("the helper does not switch: {}", text.as_str());
                 }
-                Ok(reply @ Reply::Refused { .. }) => return failed(&said(&reply)),
+                // Only a build that failed before is to blame for a refusal; what is held or not warranted was not tried.
+                Ok(reply @ Reply::Refused { why, .. }) => return failed(&said(&reply), why == Why::Denied),
                 Ok(_) => heard = true,
                 Err(NoReply::Broken(error)) => {
                     heard = true;
@@ -209,7 +219,7 @@ impl Remote {
                 Err(NoReply::Unheard(error)) => self.note_silence(&error),
             }
             if !heard && began.elapsed() >= UNHEARD {
-                return failed("the helper does not answer");
+                return failed(&waits_for, false);
             }
             if self.pause().await.is_none() {
                 return Outcome::Stopping;

@@ -1,7 +1,7 @@
 //! The frames between agent and helper: golden bytes, bounds, and any bytes at all.
 
 use groundswell_agent::helper::wire::{
-    FrameError, HEADER_BYTES, Header, Kind, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State, Why, decode_order,
+    FrameError, HEADER_BYTES, Header, Kind, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State, TakenBack, Why, decode_order,
     decode_reply, encode_order, encode_reply,
 };
 use groundswell_core::digest::Digest;
@@ -80,6 +80,41 @@ fn refusals_have_these_bytes_for_ever() {
 }
 
 #[test]
+fn what_there_is_and_what_an_order_came_to_have_these_bytes_for_ever() {
+    let (release, reason) = (Digest([0xab; 32]), Reason::lossy("no"));
+    let state = State {
+        running: None,
+        floor: Sequence::new(5).unwrap(),
+        trial: None,
+        reverted: Some(TakenBack { release, reason: reason.clone(), at_fault: false }),
+        staged: Some(release),
+        denied: vec![release],
+        launch: None,
+    };
+    let hex_release = "ab".repeat(32);
+    let hex_state = format!("00050001{hex_release}026e6f0001{hex_release}01{hex_release}00");
+    let golden = [
+        (Outcome::Staged, "00"),
+        (Outcome::StageFailed { disk_full: true, reason: reason.clone() }, "0101026e6f"),
+        (Outcome::Activated, "02"),
+        (Outcome::ActivateFailed { reason: reason.clone(), at_fault: false }, "03026e6f00"),
+        (Outcome::ActivateFailed { reason: reason.clone(), at_fault: true }, "03026e6f01"),
+        (Outcome::Confirmed, "04"),
+        (Outcome::ConfirmFailed { reason: reason.clone() }, "05026e6f"),
+        (Outcome::Reverted { running: None, output: reason }, "0600026e6f"),
+        (Outcome::Again, "07"),
+        (Outcome::Stopping, "08"),
+    ];
+    for (outcome, golden) in golden {
+        let reply = Reply::Done { outcome, state: state.clone() };
+        let bytes = encode_reply(&reply);
+        assert_eq!(hex(&bytes), format!("03{golden}{hex_state}"), "{reply:?}");
+        assert_eq!(decode_reply(&bytes), Ok(reply));
+    }
+    assert_eq!(hex(&encode_reply(&Reply::State(state))), format!("02{hex_state}"));
+}
+
+#[test]
 fn the_longest_order_and_the_longest_reply_fit_their_bounds() {
     let reason = Reason::new("\u{10ffff}".repeat(REASON_CHARS).replace('\u{10ffff}', "\u{1f30a}")).unwrap();
     let product = Product::new("p".repeat(64)).unwrap();
@@ -94,7 +129,7 @@ fn the_longest_order_and_the_longest_reply_fit_their_bounds() {
         running: Some(Running { version, sequence, release }),
         floor: sequence,
         trial: Some(release),
-        reverted: Some((release, reason.clone())),
+        reverted: Some(TakenBack { release, reason: reason.clone(), at_fault: true }),
         staged: Some(release),
         denied: vec![release; 2 * DENIED],
         launch: Some(groundswell_agent::helper::wire::Launched {
@@ -105,7 +140,7 @@ fn the_longest_order_and_the_longest_reply_fit_their_bounds() {
             trial: true,
         }),
     };
-    let reply = Reply::Done { outcome: Outcome::ActivateFailed { reason }, state };
+    let reply = Reply::Done { outcome: Outcome::ActivateFailed { reason, at_fault: true }, state };
     let bytes = encode_reply(&reply);
     assert!(bytes.len() <= REPLY_BYTES, "{}", bytes.len());
     assert_eq!(decode_reply(&bytes), Ok(reply));

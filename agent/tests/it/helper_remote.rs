@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use groundswell_agent::config::{Activator, HelperActivator, ProductConfig};
 use groundswell_agent::helper::channel;
-use groundswell_agent::helper::wire::{Kind, Order, Outcome, Reply, State, Why, decode_order, encode_reply};
+use groundswell_agent::helper::wire::{Kind, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply};
 use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{ArtifactSource, Device, Settings};
 use groundswell_core::digest::Digest;
@@ -75,6 +75,11 @@ fn state() -> State {
 
 /// Answers on `socket`, first these answers and then none any more.
 fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
+    helper_with(socket, state(), answers)
+}
+
+/// The same, where this is what slots and journal say.
+fn helper_with(socket: PathBuf, found: State, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let told = Arc::clone(&seen);
     let listener = UnixListener::bind(socket).unwrap();
@@ -90,7 +95,7 @@ fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandl
                 } else {
                     let order = decode_order(&frame.body).unwrap();
                     if matches!(order, Order::State { .. }) {
-                        Reply::State(state())
+                        Reply::State(found.clone())
                     } else {
                         let mut seen = told.lock().unwrap();
                         seen.orders.push(order);
@@ -291,6 +296,53 @@ async fn a_refused_switch_goes_back_and_the_way_back_is_asked_for() {
     bench.until(|report| matches!(report, Report::Reverted { running: None, .. }).then_some(())).await;
     let revert = Order::Revert { product: product(), release: install.release, reason, at_fault: false };
     assert_eq!(seen.lock().unwrap().orders.last(), Some(&revert));
+}
+
+#[tokio::test]
+async fn b2_who_is_to_blame_for_a_switch_that_failed_is_what_the_helper_says_and_no_release_for_one_that_was_not_tried() {
+    let mut bench = Bench::start();
+    let failed = |at_fault| Answer::Outcome(Outcome::ActivateFailed { reason: Reason::lossy("it says why"), at_fault });
+    let cases = [
+        (failed(false), false),
+        (failed(true), true),
+        (Answer::Refuse(Why::Held, "it says why: paused"), false),
+        (Answer::Refuse(Why::Warrant, "it says why: aborted"), false),
+        (Answer::Refuse(Why::Denied, "it says why: failed here before"), true),
+    ];
+    let (_seen, _helper) = helper(bench.socket(), cases.iter().map(|(answer, _)| answer.clone()).collect());
+    let install = bench.workshop.release(1, "echo one");
+    for (number, (_, blamed)) in cases.iter().enumerate() {
+        let Report::ActivateFailed { reason, at_fault, .. } = bench.activate(&install).await else { panic!("it failed") };
+        assert!(reason.contains("it says why"), "{reason}");
+        assert_eq!(at_fault, *blamed, "{number}: {reason}");
+    }
+}
+
+#[tokio::test]
+async fn b2_who_is_to_blame_for_a_trial_that_the_helpers_start_took_back_is_what_the_helper_says() {
+    for at_fault in [false, true] {
+        let mut bench = Bench::start();
+        let release = Digest::of(b"release");
+        let reverted = Some(TakenBack { release, reason: Reason::lossy("no"), at_fault });
+        let (_seen, _helper) = helper_with(bench.socket(), State { reverted, ..state() }, Vec::new());
+        let recovered =
+            bench.until(|report| if let Report::Recovered(recovered) = report { Some(recovered) } else { None }).await;
+        assert_eq!((recovered.reverted, recovered.at_fault), (Some((release, Reason::lossy("no"))), at_fault));
+    }
+}
+
+#[tokio::test]
+async fn b2_a_switch_that_a_silent_helper_never_heard_of_is_given_up_and_no_release_is_to_blame() {
+    let mut bench = Bench::start();
+    let (_seen, first) = helper(bench.socket(), Vec::new());
+    bench.until(|report| matches!(report, Report::Blocked(_)).then_some(())).await;
+    first.abort();
+    let _ = first.await;
+    fs::remove_file(bench.socket()).unwrap();
+    let install = bench.workshop.release(1, "echo one");
+    tokio::time::pause();
+    let Report::ActivateFailed { reason, at_fault, .. } = bench.activate(&install).await else { panic!("nobody heard of it") };
+    assert_eq!((reason.as_str(), at_fault), ("the helper does not answer", false));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use groundswell_core::documents::Body;
 use groundswell_core::documents::rollout::{Rollout, State};
 use groundswell_core::text::Product;
 
-use super::bench::{Bench, outcome, refused};
+use super::bench::{Bench, PATIENCE, outcome, refused};
 use super::world::{next, program, sign};
 
 #[tokio::test]
@@ -42,7 +42,10 @@ async fn to_activate_what_was_never_staged() {
         client.document(&document).await;
     }
     let reply = client.activate(papers.id()).await;
-    assert!(matches!(outcome(&reply), Outcome::ActivateFailed { reason } if reason.contains("does not hold")), "{reply:?}");
+    assert!(
+        matches!(outcome(&reply), Outcome::ActivateFailed { reason, at_fault: false } if reason.contains("does not hold")),
+        "{reply:?}"
+    );
     assert!(bench.holds_nothing() && bench.started().is_empty());
 }
 
@@ -143,7 +146,10 @@ async fn to_activate_a_slot_whose_file_was_changed_by_somebody_with_rights() {
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(&binary, program(9)).unwrap();
     let reply = client.activate(papers.id()).await;
-    assert!(matches!(outcome(&reply), Outcome::ActivateFailed { reason } if reason.contains("digest")), "{reply:?}");
+    assert!(
+        matches!(outcome(&reply), Outcome::ActivateFailed { reason, at_fault: true } if reason.contains("digest")),
+        "{reply:?}"
+    );
     assert!(bench.started().is_empty());
 }
 
@@ -180,7 +186,7 @@ async fn a_trial_that_is_never_confirmed_ends_by_itself() {
     }
     let state = bench.client().await.state().await;
     assert_eq!((state.trial, state.running), (None, None));
-    assert_eq!(state.reverted.map(|(release, _)| release), Some(papers.id()));
+    assert_eq!(state.reverted.map(|taken| (taken.release, taken.at_fault)), Some((papers.id(), true)));
     assert_eq!(state.denied, [papers.id()]);
 }
 
@@ -201,4 +207,33 @@ async fn an_agent_that_hangs_up_in_the_middle_changes_nothing_about_what_was_beg
     assert_eq!(outcome(&reply), &Outcome::Activated);
     assert!(matches!(reply, Reply::Done { state, .. } if state.trial == Some(papers.id())));
     assert_eq!(bench.started(), ["release 1"]);
+}
+
+/// Two versions were installed, and the bounds of the next start leave no room for the one that was left.
+async fn with_limits(limits: &str) -> Bench {
+    let mut bench = Bench::running();
+    let papers = [1, 2].map(|number| bench.world.papers(number));
+    for (number, papers) in (1..).zip(&papers) {
+        bench.installed(papers, &program(number)).await;
+    }
+    assert!(bench.path("data/products/bcd/slots/a/bcd").exists() && bench.path("data/products/bcd/slots/b/bcd").exists());
+    bench.append(&format!("[limits]\n{limits}\n"));
+    bench.restart();
+    bench
+}
+
+#[tokio::test]
+async fn b2_the_helper_gives_back_what_can_never_run_again_below_keep_free_and_above_its_quota_without_being_asked() {
+    for limits in ["keep-free = \"9000000TiB\"", "slots = \"40B\""] {
+        let bench = with_limits(limits).await;
+        let gone = async {
+            while bench.path("data/products/bcd/slots/a").exists() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{limits}: the old slot stays"));
+        assert_eq!(bench.current(), Some(program(2)), "{limits}: what runs is never touched");
+        let state = bench.client().await.state().await;
+        assert_eq!((state.floor.get(), state.running.map(|running| running.sequence.get())), (2, Some(2)));
+    }
 }
