@@ -1,6 +1,5 @@
 //! The real binary on real files: what is typed, what is printed, what is written, how it exits.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails may panic")]
-#![expect(clippy::print_stdout, reason = "a test that cannot run says why")]
 
 mod desk;
 mod helper;

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Signal, kill_process};
 
 use super::machine::{Machine, PATIENCE, PRODUCT, confirm};
+use crate::workshop::not_tested;
 
 /// A machine with a confirmed build, before its supervisor is started for the first time.
 pub(super) fn confirmed(times: &str) -> Machine {
@@ -82,6 +83,7 @@ fn two_supervisors_do_not_share_a_folder_in_which_nothing_can_be_locked() {
 fn mounting(mount: &str) -> Option<Command> {
     let allowed = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
     if !allowed {
+        not_tested("only root can mount");
         return None;
     }
     let mut command = Command::new("unshare");

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
-use super::bench::{Bench, own_account};
+use super::bench::{Bench, not_tested, own_account};
 use super::world::program;
 
 /// Bends something before the first start; the helper must not start, and say what and how to mend it.
@@ -43,7 +43,7 @@ fn a_configuration_that_is_a_symlink() {
 #[test]
 fn a_configuration_that_belongs_to_the_agent() {
     if own_account().0 != 0 {
-        println!("skipped: only root can give files away");
+        not_tested("only root can give files away");
         return;
     }
     let bend = |bench: &mut Bench| chown(bench.path("helper.toml"), Some(65_534), None).unwrap();
@@ -91,7 +91,7 @@ fn a_data_folder_that_others_can_write() {
 #[test]
 fn a_data_folder_that_belongs_to_the_agent() {
     if own_account().0 != 0 {
-        println!("skipped: only root can give files away");
+        not_tested("only root can give files away");
         return;
     }
     let bend = |bench: &mut Bench| {
