@@ -16,12 +16,13 @@ async fn three_agents() -> Fleet {
 }
 
 /// Whether a process may have a network of its own: nothing can be cut off from its peers otherwise. Where it may not that is
-/// said past the harness, which keeps what passing tests print; in CI (the variable `CI` is set) it is a failure.
+/// said past the harness, which keeps what passing tests print; where the test command found that it may (the variable
+/// `GROUNDSWELL_CUTS_OFF` is set) it is a failure.
 fn can_be_cut_off() -> bool {
     let can = alone().is_some();
     if !can {
         let why = "`unshare --net` does not work here";
-        assert!(std::env::var_os("CI").is_none(), "{why}, and CI must show this");
+        assert!(std::env::var_os("GROUNDSWELL_CUTS_OFF").is_none(), "{why}, though this machine allows it");
         let thread = std::thread::current();
         let _ = writeln!(std::io::stderr(), "NOT TESTED: {}: {why}", thread.name().unwrap_or_default());
     }
