@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::judge::Verdict;
-use super::tcp::reach;
+use super::tcp::{Site, reach};
 use crate::config::HttpTarget;
 
 /// Of the body of a failure, this much is shown.
@@ -24,21 +24,19 @@ const BODY_BYTES: usize = 16 * 1024;
 /// Asks once, within `limit`.
 pub async fn get(target: &HttpTarget, limit: Duration) -> Verdict {
     let url = format!("http://{}:{}{}", target.host, target.port, target.path);
-    let mut local = false;
-    match timeout(limit, ask(target, &mut local)).await {
+    let mut site = Site::Unknown;
+    match timeout(limit, ask(target, &mut site)).await {
         Ok(Ok((status, _))) if status.is_success() || status.is_redirection() => Verdict::Pass,
         Ok(Ok((StatusCode::TOO_MANY_REQUESTS, _))) => Verdict::Unclear(format!("{url} answers 429: throttled")),
         Ok(Ok((status, body))) => Verdict::Fail(format!("{url} answers {}{body}", status.as_u16())),
-        Ok(Err(why)) if local => Verdict::Fail(format!("{url}: {why}")),
-        Ok(Err(why)) => Verdict::Unclear(format!("{url}, which is not on this machine: {why}")),
-        Err(_) if local => Verdict::Fail(format!("{url}: no answer within {} ms", limit.as_millis())),
-        Err(_) => Verdict::Unclear(format!("{url}, which is not on this machine: no answer within {} ms", limit.as_millis())),
+        Ok(Err(why)) => site.judge(&url, &why),
+        Err(_) => site.judge(&url, &format!("no answer within {} ms", limit.as_millis())),
     }
 }
 
-/// Status and the beginning of the body. `local` is set once it is known that the target is on this machine.
-async fn ask(target: &HttpTarget, local: &mut bool) -> Result<(StatusCode, String), String> {
-    let stream = reach(&target.host, target.port, local).await?;
+/// Status and the beginning of the body. `site` is set once it is known where the target is.
+async fn ask(target: &HttpTarget, site: &mut Site) -> Result<(StatusCode, String), String> {
+    let stream = reach(&target.host, target.port, site).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| format!("{error}"))?;
     // The set owns the task that drives the connection, and ends it when this function returns.

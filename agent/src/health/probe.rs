@@ -55,6 +55,10 @@ pub async fn check(config: &HealthConfig, launch: &Launch, seen: &mut Seen) -> V
             let argv = launch.fill_all(argv);
             let name = argv.first().cloned().unwrap_or_default();
             match run(&argv, &launch.environment(), config.timeout).await {
+                // What this agent lacks says nothing of the version.
+                Err(error) if tcp::is_scarcity(&error) => {
+                    Verdict::Unclear(format!("the health command {name} cannot be run now: {error}"))
+                }
                 Err(error) => Verdict::Fail(format!("the health command {name} cannot be run: {error}")),
                 Ok(finished) => {
                     let tell =
