@@ -26,6 +26,7 @@ use crate::effects::blocking;
 use crate::install::activate::{Launch, Starter};
 use crate::install::artifact::ArtifactSource;
 use crate::install::disk::{Disk, Failure, Place};
+use crate::install::durable::make_folder;
 use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
 use crate::install::lock::{Lock, lock};
@@ -97,8 +98,10 @@ impl Desk {
         let handed = Arc::new(Handed::default());
         let Settings { product, folder, room, boot, config, .. } = settings.clone();
         let place = Place { files, folder: folder.clone(), product, boot, room };
-        let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
+        // Nothing is read before nobody else writes.
+        make_folder(&*place.files, &folder)?;
         let lock = lock(&folder)?.ok_or(io::ErrorKind::AlreadyExists)?;
+        let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
         let starter = Starter::open(&config.activator, &folder, None).await;
         let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping);
         Ok(Self { settings, archive, executor, disk, handed, reverted: None, _lock: lock })

@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use groundswell_core::install::Boot;
 use groundswell_core::node::effect::Step;
-use groundswell_core::node::input::{LocalPolicy, Recovered, Report};
+use groundswell_core::node::input::{LocalPolicy, Report};
 use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Product;
 use rustix::process::Pid;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::activate::Starter;
 use super::activate::leftover::run_of;
-use super::activate::{Launch, Starter};
 use super::artifact::ArtifactSource;
 use super::blocks;
-use super::disk::{Disk, Place};
+use super::disk::Place;
 use super::executor::{Executor, Outcome};
 use super::files::OnDisk;
-use super::lock::{Lock, lock};
+use super::ground::{Ground, Installer, open};
 use super::remote::{Remote, Shown};
 use super::slots::Room;
 use crate::config::{Activator, Config, HelperActivator, ProductConfig};
@@ -134,10 +134,11 @@ impl fmt::Debug for Device {
 
 impl Device {
     /// Starts the task. Its first reports are `Recovered`, `Policy` and `Blocked`, in this order.
-    /// It waits when `reports` is full, so its reader must never wait for the device.
+    /// It waits when `reports` is full, so its reader must never wait for the device. Where the disk does not let the folder be
+    /// used, or does not tell what is in it, the task waits for that, and reports `Blocked` with `device-fault` before all else.
     ///
     /// # Errors
-    /// When the product's folder cannot be used.
+    /// When another agent uses the product's folder.
     pub fn start(
         settings: Settings,
         artifacts: Arc<dyn ArtifactSource>,
@@ -147,14 +148,19 @@ impl Device {
             return Ok(Self::beside_helper(settings, socket, artifacts, reports));
         }
         let Settings { product, folder, room, boot, .. } = settings.clone();
-        let refused = |source| DeviceError::Folder { product: product.clone(), folder: folder.clone(), source };
-        let place = Place { files: Arc::new(OnDisk), folder: folder.clone(), product: product.clone(), boot, room };
-        let disk = Disk::open(place, artifacts).map_err(refused)?;
-        let lock = lock(&folder).map_err(refused)?;
-        let lock = lock.ok_or_else(|| DeviceError::InUse { product: product.clone(), folder: folder.clone() })?;
+        let place = Place { files: Arc::new(OnDisk), folder, product, boot, room };
+        let opened = match open(place.clone(), Arc::clone(&artifacts)) {
+            Ok(opened) => Some(opened),
+            Err(error @ DeviceError::InUse { .. }) => return Err(error),
+            // No other product has to wait for this one's disk.
+            Err(error @ DeviceError::Folder { .. }) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "tried again");
+                None
+            }
+        };
         let (steps, receiver) = mpsc::channel(STEPS);
         let (stop, stopping) = watch::channel(false);
-        let place = Ground::Own { disk: Arc::new(disk), _lock: lock };
+        let place = Ground::Own { place, artifacts, opened };
         let task = Task { settings, place, reports, stopping };
         Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: None })
     }
@@ -209,7 +215,7 @@ impl Devices {
     /// Starts a device for each product of `config`. `own` is this agent, where one of them is itself.
     ///
     /// # Errors
-    /// When a product's folder cannot be used; those started before it are stopped by their drop.
+    /// When another agent uses a product's folder; those started before it are stopped by their drop.
     pub fn start(
         config: &Config,
         artifacts: &Arc<dyn ArtifactSource>,
@@ -250,60 +256,6 @@ struct Task {
     stopping: watch::Receiver<bool>,
 }
 
-/// Whose slots they are.
-enum Ground {
-    /// This agent's.
-    Own { disk: Arc<Disk>, _lock: Lock },
-    /// A helper's.
-    Helper { socket: PathBuf, source: Arc<dyn ArtifactSource>, shown: Arc<Shown> },
-}
-
-/// Who carries steps out: this agent, or a helper that it asks.
-enum Installer {
-    Own(Box<Executor>),
-    Helper(Box<Remote>),
-}
-
-impl Installer {
-    async fn recover(&mut self) -> Option<Recovered> {
-        match self {
-            Self::Own(executor) => executor.recover().await,
-            Self::Helper(remote) => remote.recover().await,
-        }
-    }
-
-    async fn execute(&mut self, step: &Step) -> Outcome {
-        match self {
-            Self::Own(executor) => executor.execute(step).await,
-            Self::Helper(remote) => remote.execute(step).await,
-        }
-    }
-
-    /// What runs, and the number of its start.
-    fn running(&self) -> (u64, Option<Launch>) {
-        match self {
-            Self::Own(executor) => executor.running(),
-            Self::Helper(remote) => remote.running(),
-        }
-    }
-
-    /// Gives space back where there is too little; a helper looks after its own by itself.
-    async fn reclaim(&mut self) -> bool {
-        match self {
-            Self::Own(executor) => executor.reclaim().await,
-            Self::Helper(_) => false,
-        }
-    }
-
-    async fn shutdown(self) {
-        match self {
-            Self::Own(executor) => executor.shutdown().await,
-            // What it has begun it finishes without us.
-            Self::Helper(_) => {}
-        }
-    }
-}
-
 /// The installer is with the step that runs, or at rest.
 enum Work {
     Rest(Box<Installer>),
@@ -326,12 +278,16 @@ enum Happened {
 }
 
 impl Task {
-    async fn live(self, mut steps: mpsc::Receiver<Step>) {
+    async fn live(mut self, mut steps: mpsc::Receiver<Step>) {
+        if !self.open().await {
+            return;
+        }
         let Settings { product, folder, config, block_interval, own, .. } = &self.settings;
         let (changes, mut changed) = mpsc::channel(CHANGES);
         let stopping = self.stopping.clone();
         let (mut executor, process) = match &self.place {
-            Ground::Own { disk, .. } => {
+            Ground::Own { opened, .. } => {
+                let Some((disk, _)) = opened else { return };
                 let starter = Starter::open(&config.activator, folder, own.clone()).await;
                 let process = starter.process();
                 let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping);
@@ -343,7 +299,7 @@ impl Task {
             }
         };
         let monitor = Monitor::start(config.health.clone(), stable_after(&config.activator), process, changes);
-        let Some(recovered) = executor.recover().await else {
+        let Some(recovered) = self.telling(executor.recover()).await else {
             monitor.shutdown().await;
             return executor.shutdown().await;
         };
@@ -396,6 +352,9 @@ impl Task {
                 Happened::Health(Changed { start, health }) if start == watched => self.report(Report::Health(health)).await,
                 Happened::Health(_) => {}
                 Happened::Tick => {
+                    if let Work::Rest(executor) = &mut work {
+                        executor.settle().await;
+                    }
                     let now = self.blocks().await;
                     let full = now.iter().any(|hold| hold.code == HoldCode::DiskFull);
                     if let Work::Rest(executor) = &mut work
@@ -428,6 +387,51 @@ impl Task {
         executor.shutdown().await;
     }
 
+    /// Opens the product's folder, as soon as the disk lets it be used. `false`: the device stops.
+    async fn open(&mut self) -> bool {
+        let fault = vec![HoldNotice { code: HoldCode::DeviceFault, until: None }];
+        let mut told = false;
+        loop {
+            let Ground::Own { place, artifacts, opened: opened @ None } = &mut self.place else { return true };
+            let (place, artifacts) = (place.clone(), Arc::clone(artifacts));
+            // The first look has just been taken.
+            if told {
+                let looked = spawn_blocking(move || open(place, artifacts)).await;
+                match looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())) {
+                    Ok(now) => {
+                        *opened = Some(now);
+                        return true;
+                    }
+                    Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "tried again"),
+                }
+            } else {
+                told = true;
+                self.report(Report::Blocked(fault.clone())).await;
+            }
+            tokio::select! {
+                () = sleep(self.settings.block_interval) => {}
+                _ = self.stopping.wait_for(|stopping| *stopping) => return false,
+            }
+        }
+    }
+
+    /// Waits for `recovering`; a disk or a helper on which it waits is told meanwhile.
+    async fn telling<T>(&self, recovering: impl Future<Output = T>) -> T {
+        let mut recovering = std::pin::pin!(recovering);
+        let mut told = Vec::new();
+        loop {
+            tokio::select! {
+                recovered = &mut recovering => return recovered,
+                () = sleep(self.settings.block_interval) => {}
+            }
+            let now = self.blocks().await;
+            if now != told && now.iter().any(|hold| hold.code == HoldCode::DeviceFault) {
+                told.clone_from(&now);
+                self.report(Report::Blocked(now)).await;
+            }
+        }
+    }
+
     /// Waits for room, or gives up when the device stops or nobody listens any more.
     async fn report(&self, report: Report) {
         let mut stopping = self.stopping.clone();
@@ -439,27 +443,30 @@ impl Task {
 
     /// Where the reserve was used up and there is space again.
     async fn hold_reserve(&self) {
-        let Ground::Own { disk, .. } = &self.place else { return };
-        let disk = Arc::clone(disk);
+        let Some(disk) = self.place.disk() else { return };
         if let Err(error) = spawn_blocking(move || disk.make_reserve()).await {
             std::panic::resume_unwind(error.into_panic());
         }
     }
 
     async fn holds_too_much(&self) -> bool {
-        let Ground::Own { disk, .. } = &self.place else { return false };
-        let disk = Arc::clone(disk);
+        let Some(disk) = self.place.disk() else { return false };
         let looked = spawn_blocking(move || disk.holds_too_much()).await;
         looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     async fn blocks(&self) -> Vec<HoldNotice> {
         let Settings { folder, config, room, .. } = self.settings.clone();
-        let looked = spawn_blocking(move || blocks::look(&config.inhibit, &folder, room.keep_free_bytes)).await;
-        let mut blocks = looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        if let Ground::Helper { shown, .. } = &self.place
-            && shown.is_silent()
-        {
+        let disk = self.place.disk();
+        let look = move || {
+            let blocks = blocks::look(&config.inhibit, &folder, room.keep_free_bytes);
+            (blocks, disk.is_some_and(|disk| disk.found().is_err()))
+        };
+        let looked = spawn_blocking(look).await;
+        let (mut blocks, is_mute) = looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        let is_silent = matches!(&self.place, Ground::Helper { shown, .. } if shown.is_silent());
+        let known = blocks.iter().any(|hold| hold.code == HoldCode::DeviceFault);
+        if (is_mute || is_silent) && !known {
             blocks.push(HoldNotice { code: HoldCode::DeviceFault, until: None });
         }
         blocks

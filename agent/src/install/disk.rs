@@ -1,11 +1,12 @@
 //! The operations that only touch files, and what a failure of one means.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::digest::Digest;
-use groundswell_core::install::{Boot, Contents, Described, Entry, Found, Mark, Operation, Slot, SlotState};
+use groundswell_core::install::{Boot, Contents, Described, Entry, Found, Mark, Operation, Part, Slot, SlotState};
 use groundswell_core::node::input::Fault;
 use groundswell_core::text::{Product, Reason};
 
@@ -54,13 +55,15 @@ pub struct Failure {
     pub output: String,
     /// What was installed is to blame, or may be. A disk that takes no writes says nothing of it.
     pub at_fault: bool,
+    /// What was asked gave an answer, and this is it: it was not merely unable to say anything.
+    pub answered: bool,
 }
 
 impl Failure {
     /// A failure of anything but space.
     #[must_use]
     pub fn broken(reason: impl Into<String>) -> Self {
-        Self { fault: Fault::Broken, reason: reason.into(), output: String::new(), at_fault: true }
+        Self { fault: Fault::Broken, reason: reason.into(), output: String::new(), at_fault: true, answered: false }
     }
 
     /// A failure of this device, which says nothing of what is installed.
@@ -139,27 +142,46 @@ impl Disk {
     /// What the disk says now.
     ///
     /// # Errors
-    /// Where it does not tell: nothing is decided by what it may hold.
+    /// Where it does not tell all of it.
     pub fn found(&self) -> Result<Found, Failure> {
-        self.try_found().map_err(|error| Failure::of_the_device(format!("cannot read what is installed: {error}")))
+        let (found, unread) = self.examine();
+        match unread.into_iter().next() {
+            None => Ok(found),
+            Some((part, error)) => {
+                Err(Failure::of_the_device(format!("cannot read what is installed: cannot read {part}: {error}")))
+            }
+        }
     }
 
-    fn try_found(&self) -> io::Result<Found> {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let confirmed = self.slots.confirmed()?;
-        Ok(Found {
-            entry: journal.last().cloned(),
-            current: self.slots.current()?,
-            a: self.slots.described(Slot::A)?,
-            b: self.slots.described(Slot::B)?,
+    /// What the disk says now, with what it does not tell named in [`Found::unread`].
+    #[must_use]
+    pub fn look(&self) -> Found {
+        self.examine().0
+    }
+
+    fn examine(&self) -> (Found, BTreeMap<Part, io::Error>) {
+        fn told<T>(part: Part, said: io::Result<T>, unread: &mut BTreeMap<Part, io::Error>) -> Option<T> {
+            said.map_err(|error| unread.insert(part, error)).ok()
+        }
+        let entry = self.journal.lock().unwrap_or_else(PoisonError::into_inner).last().cloned();
+        let mut unread = BTreeMap::new();
+        let confirmed = told(Part::Confirmed, self.slots.confirmed(), &mut unread).unwrap_or(Kept::Absent);
+        let mut found = Found {
+            entry,
+            current: told(Part::Current, self.slots.current(), &mut unread).flatten(),
+            a: told(Part::Slot(Slot::A), self.slots.described(Slot::A), &mut unread).flatten(),
+            b: told(Part::Slot(Slot::B), self.slots.described(Slot::B), &mut unread).flatten(),
             damaged: confirmed == Kept::Damaged,
             confirmed: match confirmed {
                 Kept::Said(confirmed) => Some(confirmed),
                 Kept::Absent | Kept::Damaged => None,
             },
-            denied: self.slots.denied()?,
+            denied: told(Part::Denied, self.slots.denied(), &mut unread).unwrap_or_default(),
             boot: self.place.boot.clone(),
-        })
+            ..Found::default()
+        };
+        found.unread = unread.keys().copied().collect();
+        (found, unread)
     }
 
     /// Does an operation on files, blocking; what concerns processes is not for here.
@@ -189,7 +211,12 @@ impl Disk {
             Operation::Point(slot) => self.slots.point(*slot),
             Operation::Describe(slot, described) => self.slots.describe(*slot, described),
             Operation::Bless(confirmed) => self.slots.bless(confirmed),
-            Operation::Deny(denied) => self.slots.deny(denied),
+            Operation::Deny(denied) => self.slots.deny(&denied.clone().joining(self.slots.denied()?)),
+            Operation::Forgive(contents) => {
+                let mut list = self.slots.denied()?;
+                list.retain(|denied| !denied.names(contents));
+                self.slots.deny(&list)
+            }
             Operation::Fill(..)
             | Operation::Hook(..)
             | Operation::Start(..)
@@ -215,9 +242,14 @@ impl Disk {
     }
 }
 
-/// Staging can wait for space, and so can the last entry of what is done; an upgrade under way cannot.
+/// Staging can wait for space; an upgrade under way cannot, down to the entry that ends it: while it is open nothing else begins.
 fn may_spend(operation: &Operation) -> bool {
-    !matches!(operation, Operation::Note(Entry { mark: Mark::Stage | Mark::Closed, .. }))
+    match operation {
+        Operation::Note(Entry { mark: Mark::Stage, .. }) => false,
+        // Only what was activated has a claim.
+        Operation::Note(Entry { mark: Mark::Closed, transaction }) => transaction.claim.is_some(),
+        _ => true,
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::time::Duration;
 use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
 use groundswell_core::install::recovery::{self, Ending, Recovery};
-use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Slot, Way};
-use groundswell_core::limits::REASON_CHARS;
+use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Part, Slot, Way};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
@@ -22,15 +21,11 @@ use tokio::time::sleep;
 
 use super::activate::{Launch, Origin, Starter, hook};
 use super::disk::{Disk, Failure};
+use super::told::{unsaid, with_trouble};
 use crate::config::HooksConfig;
 
 /// How often the old version's start is tried in one revert before it is reported and left to its health check.
 const REVERT_STARTS: u32 = 3;
-
-/// Most characters of what was left, and of what went badly on the way back, where a verdict tells both.
-const OUTPUT_CHARS: usize = 150;
-const TROUBLE_CHARS: usize = 300;
-const _: () = assert!(OUTPUT_CHARS + TROUBLE_CHARS + 40 <= REASON_CHARS, "both fit a reason, with what joins them");
 
 /// From one try to go back at start-up to the next.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
@@ -62,6 +57,8 @@ pub struct Executor {
     starts: u64,
     /// Left over from a revert on a disk that was full.
     pending: Vec<Operation>,
+    /// Recovery could not tell what failed here.
+    untold: bool,
 }
 
 enum Stopped {
@@ -93,6 +90,7 @@ impl Executor {
             launch: None,
             starts: 0,
             pending: Vec::new(),
+            untold: false,
         }
     }
 
@@ -125,29 +123,46 @@ impl Executor {
     /// What the disk says now.
     ///
     /// # Errors
-    /// Where it does not tell.
+    /// Where it does not tell all of it.
     pub async fn found(&self) -> Result<Found, Failure> {
         let disk = Arc::clone(&self.disk);
         blocking(move || disk.found()).await
     }
 
-    /// The same, waiting for a disk that does not tell: nothing true could be said meanwhile. `None`: the device stops.
-    async fn found_at_last(&mut self) -> Option<Found> {
+    /// The same, with what it does not tell named.
+    async fn look(&self) -> Found {
+        let disk = Arc::clone(&self.disk);
+        blocking(move || disk.look()).await
+    }
+
+    /// What the disk says once it is `enough`: nothing true could be said meanwhile, but what is known to run is kept running.
+    /// `None`: the device stops.
+    async fn once(&mut self, enough: impl Fn(&Found) -> bool) -> Option<Found> {
         loop {
-            match self.found().await {
-                Ok(found) => return Some(found),
-                Err(failure) => {
-                    tracing::error!(product = %self.product, %failure, "tried again");
-                    stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
-                }
+            let found = self.look().await;
+            if enough(&found) {
+                return Some(found);
             }
+            let unread = found.unread.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tracing::error!(product = %self.product, unread, "the disk does not tell what is installed; tried again");
+            if found.open().is_none()
+                && let WayBack::Stopping = self.insist(&recovery::recover(&found, self.manner).operations).await
+            {
+                return None;
+            }
+            stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
         }
+    }
+
+    /// Enough to finish or take back what the last run left: an open journal says by itself where the way leads.
+    async fn enough_to_recover(&mut self) -> Option<Found> {
+        self.once(|found| found.open().is_some() || !found.is_unsure()).await
     }
 
     /// Finishes or takes back what the last run left, and tells what there is; `None` when the device stops before
     /// that, or the machine restarts for it.
     pub async fn recover(&mut self) -> Option<Recovered> {
-        let found = self.found_at_last().await?;
+        let found = self.enough_to_recover().await?;
         if found.is_lost() {
             tracing::error!(product = %self.product, "{}", Refusal::Lost);
         }
@@ -160,12 +175,13 @@ impl Executor {
             }
         } else {
             while !self.went_back(&recovery).await? {
-                recovery = recovery::recover(&self.found_at_last().await?, self.manner);
+                recovery = recovery::recover(&self.enough_to_recover().await?, self.manner);
             }
         }
         let ending = recovery.ending;
         let staged = self.checked_staged().await;
-        let found = self.found_at_last().await?;
+        let found = self.once(|found| !found.unread.contains(&Part::Current)).await?;
+        self.untold = found.unread.contains(&Part::Denied);
         let (trial, reverted, at_fault) = match ending {
             Ending::Settled | Ending::Restarting => (None, None, true),
             Ending::Trial(release) => (Some(release), None, true),
@@ -179,7 +195,7 @@ impl Executor {
     async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
         let cause = Cause { reason: failure.with_output(), at_fault: failure.at_fault };
         loop {
-            let way_back = recovery::give_up(&self.found_at_last().await?, &cause, self.manner, failed);
+            let way_back = recovery::give_up(&self.look().await, &cause, self.manner, failed, failure.answered);
             if self.went_back(&way_back).await? {
                 return Some(way_back.ending);
             }
@@ -217,8 +233,7 @@ impl Executor {
 
     /// Carries out a step.
     pub async fn execute(&mut self, step: &Step) -> Outcome {
-        let pending = std::mem::take(&mut self.pending);
-        self.insist(&pending).await;
+        self.settle().await;
         match step {
             Step::Stage { install } => self.stage(install).await,
             Step::Activate { install, claim, within_ms } => {
@@ -236,21 +251,30 @@ impl Executor {
         }
     }
 
+    /// Writes what an earlier revert on a full disk still owes, where it can.
+    pub async fn settle(&mut self) {
+        if !self.pending.is_empty() {
+            let pending = std::mem::take(&mut self.pending);
+            self.insist(&pending).await;
+        }
+    }
+
     async fn stage(&mut self, install: &Install) -> Outcome {
         let release = install.release;
         let failed = |failure: &Failure| {
             Outcome::Report(Report::StageFailed { release, fault: failure.fault, reason: failure.with_output() })
         };
-        let found = match self.found().await {
-            Ok(found) => found,
-            Err(failure) => return failed(&failure),
-        };
+        let found = self.look().await;
         let operations = match machine::stage(&found, install) {
-            Err(refusal) => return failed(&Failure::broken(refusal.to_string())),
+            Err(refusal) => return failed(&refused(&refusal)),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Staged { release }),
         };
         let contents = Contents::of(install);
+        // Whoever gives the order could not be told at start-up; the next start tells.
+        if let Some(denied) = found.denied.iter().find(|denied| self.untold && denied.names(&contents)) {
+            return failed(&Failure::of_the_device(format!("this build failed here before: {}", denied.reason.as_str())));
+        }
         if let Some(idle) = found.idle().filter(|_| found.staged() == Some(&contents))
             && self.file(Operation::Verify(idle, contents)).await.is_ok()
         {
@@ -260,9 +284,7 @@ impl Executor {
             Ok(()) => Outcome::Report(Report::Staged { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
             Err(Stopped::Failed(_, failure)) => {
-                if let Ok(found) = self.found().await {
-                    self.insist(&machine::unstage(&found)).await;
-                }
+                self.insist(&machine::unstage(&self.look().await)).await;
                 failed(&failure)
             }
         }
@@ -278,11 +300,7 @@ impl Executor {
             }
             Outcome::Report(Report::ActivateFailed { release, reason, at_fault })
         };
-        let found = match self.found().await {
-            Ok(found) => found,
-            Err(failure) => return failed(&failure),
-        };
-        let operations = match machine::activate(&found, install, claim, self.manner) {
+        let operations = match machine::activate(&self.look().await, install, claim, self.manner) {
             // What the slots do not allow tells nothing of the release.
             Err(refusal) => return failed(&Failure::of_the_device(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
@@ -296,10 +314,10 @@ impl Executor {
     }
 
     async fn confirm(&mut self, release: Digest) -> Outcome {
-        let found = match self.found().await {
-            Ok(found) => found,
-            Err(failure) => return self.again(&failure),
-        };
+        let found = self.look().await;
+        if is_untold(&found, release) {
+            return self.again(&found);
+        }
         let operations = match machine::confirm(&found, release) {
             Err(refusal) => {
                 tracing::error!(product = %self.product, %release, %refusal, "asked to confirm what is not on trial");
@@ -319,16 +337,18 @@ impl Executor {
     }
 
     /// A confirm or a revert of which the disk does not tell how far it is: tried again until it does.
-    fn again(&self, failure: &Failure) -> Outcome {
-        tracing::error!(product = %self.product, %failure, "tried again");
+    fn again(&self, found: &Found) -> Outcome {
+        let unread = found.unread.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        tracing::error!(product = %self.product, unread, "the disk does not tell how far it is; tried again");
         Outcome::Again
     }
 
     async fn revert(&mut self, release: Digest, cause: &Cause) -> Outcome {
-        let found = match self.found().await {
-            Ok(found) => found,
-            Err(failure) => return self.again(&failure),
-        };
+        let found = self.look().await;
+        if is_untold(&found, release) {
+            return self.again(&found);
+        }
+        let home = found.open().and_then(|entry| entry.transaction.from);
         let operations = match machine::revert(&found, release, cause, self.manner) {
             Plan::TooLate => {
                 // The decision to confirm is on disk already: finish it, whatever the core forgot.
@@ -348,11 +368,8 @@ impl Executor {
             }
             WayBack::Stopping => return Outcome::Stopping,
         };
-        let found = match self.found().await {
-            Ok(found) => found,
-            Err(failure) => return self.again(&failure),
-        };
-        if found.current != found.confirmed.as_ref().map(|confirmed| confirmed.slot) {
+        let found = self.look().await;
+        if found.unread.contains(&Part::Current) || found.current != home {
             self.pending.clear();
             return Outcome::Again;
         }
@@ -364,8 +381,7 @@ impl Executor {
 
     /// Gives back the space of what can never run again, when there is too little. `true` when something was removed.
     pub async fn reclaim(&mut self) -> bool {
-        let Ok(found) = self.found().await else { return false };
-        let operations = machine::reclaim(&found);
+        let operations = machine::reclaim(&self.look().await);
         let mut removed = false;
         for operation in operations {
             match self.file(operation).await {
@@ -391,8 +407,23 @@ impl Executor {
     /// What the disk still lacks is kept for later.
     async fn insist(&mut self, operations: &[Operation]) -> WayBack {
         let mut trouble = Vec::new();
-        for (place, operation) in operations.iter().enumerate() {
-            let closes = matches!(operation, Operation::Note(Entry { mark: Mark::Closed, .. }));
+        let mut unpointed = None;
+        let closes = |operation: &Operation| matches!(operation, Operation::Note(Entry { mark: Mark::Closed, .. }));
+        let ends = operations.iter().any(closes);
+        for operation in operations {
+            let closes = closes(operation);
+            if unpointed.is_some() {
+                // It is not told before `current` says so too, but it runs.
+                let (Operation::Start(slot, contents) | Operation::Keep(slot, contents)) = operation else { continue };
+                match self.perform(&Operation::Keep(*slot, contents.clone())).await {
+                    Ok(()) => continue,
+                    Err(Stopped::Stopping) => return WayBack::Stopping,
+                    Err(Stopped::Failed(operation, failure)) => {
+                        tracing::error!(product = %self.product, %operation, %failure, "on the way back");
+                        continue;
+                    }
+                }
+            }
             if closes && !self.pending.is_empty() {
                 self.pending.push(operation.clone());
                 continue;
@@ -417,13 +448,13 @@ impl Executor {
                     trouble.push(failure);
                 }
                 // The journal is closed last: what is still missing tells that the version was left.
-                Operation::Deny(_) | Operation::Describe(..) => self.pending.push(operation.clone()),
+                Operation::Deny(_) | Operation::Forgive(_) | Operation::Describe(..) => self.pending.push(operation.clone()),
                 _ if closes => self.pending.push(operation.clone()),
-                // A command would start what `current` still leads to: the rest comes when the disk takes writes again.
-                Operation::Point(_) => {
-                    self.pending.extend(operations.iter().skip(place).cloned());
-                    return WayBack::Unfinished(failure);
-                }
+                // What starts by its slot runs all the same; a command would start what `current` still leads to.
+                Operation::Point(_) if self.starter.starts_by_slot() => unpointed = Some(failure),
+                Operation::Point(_) => return WayBack::Unfinished(failure),
+                // With the journal closed behind it, a version that is good for ever would be taken back by the next start.
+                Operation::Bless(_) if ends => return WayBack::Unfinished(failure),
                 // A restart that is not written down would be repeated for ever.
                 Operation::Note(Entry { mark: Mark::Revert { way: Way::Restarting { .. }, .. }, .. })
                 | Operation::Restart(..) => {
@@ -432,7 +463,7 @@ impl Executor {
                 _ => {}
             }
         }
-        WayBack::Done(trouble)
+        unpointed.map_or(WayBack::Done(trouble), WayBack::Unfinished)
     }
 
     /// Does one operation. Public for the crash tests, which end between any two.
@@ -451,28 +482,28 @@ impl Executor {
         let failed = |failure| Stopped::Failed(Box::new(operation.clone()), failure);
         let result = match operation {
             Operation::Start(slot, contents) => {
-                let launch = self.launch(*slot, contents).await.map_err(failed)?;
+                let launch = self.launch(*slot, contents).await;
                 self.note_start(Some(launch.clone()));
                 stoppable(&mut self.stopping, self.starter.start(&launch)).await?
             }
             Operation::Keep(slot, contents) => {
-                let launch = self.launch(*slot, contents).await.map_err(failed)?;
+                let launch = self.launch(*slot, contents).await;
                 if self.launch.as_ref().map(|running| &running.binary) != Some(&launch.binary) {
                     self.note_start(Some(launch.clone()));
                 }
                 stoppable(&mut self.stopping, self.starter.keep(&launch)).await?
             }
             Operation::Stop(slot, contents) => {
-                let launch = self.launch(*slot, contents).await.map_err(failed)?;
+                let launch = self.launch(*slot, contents).await;
                 self.note_start(None);
                 stoppable(&mut self.stopping, self.starter.stop(&launch)).await?
             }
             Operation::Restart(slot, contents) => {
-                let launch = self.launch(*slot, contents).await.map_err(failed)?;
+                let launch = self.launch(*slot, contents).await;
                 Err(stoppable(&mut self.stopping, self.starter.restart_machine(&launch)).await?)
             }
             Operation::Booted(slot, contents) => {
-                let launch = self.launch(*slot, contents).await.map_err(failed)?;
+                let launch = self.launch(*slot, contents).await;
                 stoppable(&mut self.stopping, self.starter.booted(&launch)).await?
             }
             Operation::Hook(place, slot, contents) => self.hook(*place, *slot, contents).await?,
@@ -486,11 +517,8 @@ impl Executor {
         if !self.hooks.commands.contains_key(&place) {
             return Ok(Ok(()));
         }
-        let (launch, found) = match (self.launch(slot, contents).await, self.found().await) {
-            (Ok(launch), Ok(found)) => (launch, found),
-            (Err(failure), _) | (_, Err(failure)) => return Ok(Err(failure)),
-        };
-        let reason = match found.open() {
+        let launch = self.launch(slot, contents).await;
+        let reason = match self.look().await.open() {
             Some(Entry { mark: Mark::Revert { reason, .. }, .. }) => Some(reason.clone()),
             _ => None,
         };
@@ -515,11 +543,20 @@ impl Executor {
         self.starts = self.starts.saturating_add(1);
     }
 
-    async fn launch(&self, slot: Slot, contents: &Contents) -> Result<Launch, Failure> {
-        let found = self.found().await?;
+    async fn launch(&self, slot: Slot, contents: &Contents) -> Launch {
+        let found = self.look().await;
         let open = found.open().map(|entry| &entry.transaction).filter(|transaction| transaction.to == slot);
-        Ok(Launch::new(self.disk.slots(), slot, contents.clone(), open))
+        Launch::new(self.disk.slots(), slot, contents.clone(), open)
     }
+}
+
+/// Whether the disk does not tell at present how far this release is; an open journal says it by itself.
+fn is_untold(found: &Found, release: Digest) -> bool {
+    found.is_unsure() && found.open().is_none_or(|entry| entry.transaction.contents.release != release)
+}
+
+fn refused(refusal: &Refusal) -> Failure {
+    Failure { at_fault: !refusal.is_of_the_device(), ..Failure::broken(refusal.to_string()) }
 }
 
 /// Waits for `work`, or gives it up when the device stops.
@@ -534,49 +571,5 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// Of the last lines of output, those that the reason for going back does not give already.
-fn unsaid(output: &str, reason: &Reason) -> String {
-    let is_news = |line: &&str| !reason.as_str().contains(Reason::lossy(line).as_str());
-    output.split(" | ").filter(is_news).collect::<Vec<_>>().join(" | ")
-}
-
-/// What was left printed, and all that went badly on the way back: each with its share, so that none hides another.
-fn with_trouble(output: &str, trouble: &[Failure]) -> String {
-    let share = TROUBLE_CHARS / trouble.len().max(1);
-    let told = trouble.iter().map(|failure| failure.with_output().as_str().chars().take(share).collect::<String>());
-    let told = told.collect::<Vec<_>>().join("; ");
-    let surplus = output.chars().count().saturating_sub(OUTPUT_CHARS);
-    let end: String = output.chars().skip(surplus).collect();
-    let semicolon = if end.is_empty() { "" } else { "; and " };
-    format!("{end}{semicolon}going back: {told}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_trouble_on_the_way_back_hides_another_however_long_they_are() {
-        let failure = |name: &str| Failure { output: "é".repeat(400), ..Failure::broken(format!("hook {name}: failed")) };
-        let trouble = ["before-revert", "start", "after-revert"].map(failure);
-        let text = with_trouble(&format!("{} the end", "x".repeat(400)), &trouble);
-        assert!(Reason::new(text.clone()).is_ok(), "{} characters", text.chars().count());
-        for told in
-            ["the end; and going back: ", "hook before-revert: failed: é", "; hook start: failed", "; hook after-revert: failed"]
-        {
-            assert!(text.contains(told), "{text}");
-        }
-        assert_eq!(with_trouble("", &[Failure::broken("no")]), "going back: no");
-    }
-
-    #[test]
-    fn output_that_the_reason_gives_is_not_given_again() {
-        let reason = Reason::lossy("unhealthy: the process ended with status 1: no database | giving up");
-        assert_eq!(unsaid("no database | giving up | no database", &reason), "");
-        assert_eq!(unsaid("no database | no route to host", &reason), "no route to host");
-        assert_eq!(unsaid("", &reason), "");
     }
 }

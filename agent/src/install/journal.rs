@@ -12,9 +12,11 @@ use groundswell_core::install::{Entry, Mark};
 use serde::{Deserialize, Serialize};
 
 use super::durable::replace;
-use super::files::{Files, Writing};
+use super::files::{Files, Kind, Writing};
 
 const NAME: &str = "journal";
+/// What a folder in its place is called from then on.
+const ASIDE: &str = "journal.damaged";
 /// Beyond this the file is replaced instead of appended to. An entry has about 500 bytes, a transaction a dozen.
 const LONGEST_BYTES: u64 = 32 * 1024;
 /// No journal is longer; of a file that is, the rest is not read.
@@ -44,31 +46,17 @@ struct Line {
 }
 
 impl Journal {
-    /// Reads the journal in `folder`. A missing, torn or damaged file is an old or empty journal, with a warning.
+    /// Reads the journal in `folder`. A missing, torn or damaged file is an old or empty journal, with a warning; so is
+    /// whatever else has its name, and a folder is given another one.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file is there and the disk does not tell what it holds.
     pub fn open(files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
-        let path = folder.join(NAME);
-        let mut bytes = Vec::new();
-        match files.open(&path) {
-            Ok(file) => {
-                file.take(MOST_READ_BYTES).read_to_end(&mut bytes)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let lines = bytes.split_inclusive(|byte| *byte == b'\n');
-        let mut damaged = 0_u32;
-        let mut last = None;
-        for line in lines {
-            match decode(line) {
-                Some(entry) => last = Some(entry),
-                None => damaged = damaged.saturating_add(1),
-            }
-        }
-        if damaged > 0 {
-            tracing::warn!(path = %path.display(), lines = damaged, "the journal has torn or damaged lines; the last whole one counts");
+        let last = read(&*files, folder)?;
+        if matches!(files.kind(&folder.join(NAME)), Ok(Some(Kind::Folder)))
+            && let Err(error) = files.rename(&folder.join(NAME), &folder.join(ASIDE))
+        {
+            tracing::error!(folder = %folder.display(), %error, "a folder is where the journal should be");
         }
         // The first entry of this run replaces the file, so nothing is ever appended to a torn line.
         Ok(Self { files, folder: folder.to_owned(), file: None, length: 0, last })
@@ -83,14 +71,28 @@ impl Journal {
     /// Writes an entry and makes it durable.
     ///
     /// # Errors
-    /// What the file system says; the entry before it then still counts, now and after a crash.
+    /// What the file system says; then [`Self::last`] is what the file says now, the entry before it or this one: after a crash
+    /// either may count.
     pub fn note(&mut self, entry: &Entry) -> io::Result<()> {
         let line = encode(entry)?;
-        let begins = matches!(entry.mark, Mark::Stage | Mark::Switch);
+        let noted = self.write(&line, matches!(entry.mark, Mark::Stage | Mark::Switch));
+        match &noted {
+            Ok(()) => self.last = Some(entry.clone()),
+            Err(_) => match read(&*self.files, &self.folder) {
+                Ok(last) => self.last = last,
+                // Of the two the one that leaves more to be done.
+                Err(_) if entry.is_open() => self.last = Some(entry.clone()),
+                Err(_) => {}
+            },
+        }
+        noted
+    }
+
+    fn write(&mut self, line: &[u8], begins: bool) -> io::Result<()> {
         match self.file.take().filter(|_| !begins && self.length < LONGEST_BYTES) {
             Some(mut file) => {
                 // On an error the file stays closed: the next entry replaces it, torn line and all.
-                if let Err(error) = file.write_all(&line).and_then(|()| file.sync()) {
+                if let Err(error) = file.write_all(line).and_then(|()| file.sync()) {
                     let _ = file.set_length(self.length);
                     return Err(error);
                 }
@@ -98,14 +100,41 @@ impl Journal {
                 self.length = self.length.saturating_add(line.len() as u64);
             }
             None => {
-                replace(&*self.files, &self.folder, NAME, &line)?;
+                replace(&*self.files, &self.folder, NAME, line)?;
                 self.file = self.files.append(&self.folder.join(NAME)).ok();
                 self.length = line.len() as u64;
             }
         }
-        self.last = Some(entry.clone());
         Ok(())
     }
+}
+
+/// The last whole entry of the file.
+fn read(files: &dyn Files, folder: &Path) -> io::Result<Option<Entry>> {
+    let path = folder.join(NAME);
+    let mut bytes = Vec::new();
+    match files.open(&path) {
+        Ok(file) => {
+            file.take(MOST_READ_BYTES).read_to_end(&mut bytes)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::IsADirectory) => {
+            tracing::warn!(path = %path.display(), %error, "this is no journal: it counts as an empty one");
+        }
+        Err(error) => return Err(error),
+    }
+    let mut damaged = 0_u32;
+    let mut last = None;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        match decode(line) {
+            Some(entry) => last = Some(entry),
+            None => damaged = damaged.saturating_add(1),
+        }
+    }
+    if damaged > 0 {
+        tracing::warn!(path = %path.display(), lines = damaged, "the journal has torn or damaged lines; the last whole one counts");
+    }
+    Ok(last)
 }
 
 /// 16 hex digits of the BLAKE3 of the rest, a space, JSON, a line feed.
@@ -181,6 +210,24 @@ mod tests {
             assert_eq!(journal.last(), Some(&entry(Mark::Switch)), "cut at {cut}");
             journal.note(&entry(Mark::Closed)).unwrap();
             assert_eq!(open(folder.path()).last(), Some(&entry(Mark::Closed)));
+        }
+    }
+
+    #[test]
+    fn whatever_else_has_its_name_is_an_empty_journal_and_the_next_entry_takes_its_place() {
+        for what in ["folder", "symlink", "pipe"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(NAME);
+            match what {
+                "folder" => fs::create_dir_all(path.join("full")).unwrap(),
+                "symlink" => std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
+                _ => rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap(),
+            }
+            let mut journal = open(folder.path());
+            assert_eq!(journal.last(), None, "{what}");
+            journal.note(&entry(Mark::Switch)).unwrap();
+            journal.note(&entry(Mark::Closed)).unwrap();
+            assert_eq!(open(folder.path()).last(), Some(&entry(Mark::Closed)), "{what}");
         }
     }
 

@@ -14,11 +14,13 @@ pub(crate) mod durable;
 pub mod executor;
 pub mod files;
 pub mod forks;
+mod ground;
 pub mod journal;
 pub(crate) mod lock;
 pub mod remote;
 pub(crate) mod reserve;
 pub mod slots;
+mod told;
 
 pub use artifact::ArtifactSource;
 pub use device::{Device, DeviceError, Devices, Settings, StepRefused};

@@ -22,7 +22,12 @@ impl Reserve {
         if matches!(files.kind(&path), Ok(Some(_)) | Err(_)) {
             return;
         }
-        if let Err(error) = replace(files, folder, self.name, &vec![0; self.size_bytes]) {
+        let mut bytes = vec![0; self.size_bytes];
+        // A file system that packs what it stores would hold no space for zeros.
+        if let Err(error) = getrandom::fill(&mut bytes) {
+            tracing::debug!(%error, "the reserve is of zeros");
+        }
+        if let Err(error) = replace(files, folder, self.name, &bytes) {
             tracing::debug!(path = %path.display(), %error, "no space is held in reserve");
         }
     }

@@ -321,13 +321,15 @@ impl Slots {
         verify_file(&*self.files, &self.binary(slot), contents.size_bytes, contents.sha256)
     }
 
-    /// Swaps `current`; `None` removes it. At every instant it leads to the old slot or the new one (case I5).
+    /// Swaps `current`, where it leads elsewhere; `None` removes it. At every instant it leads to the old slot or the new one (case I5).
     ///
     /// # Errors
     /// What the file system says; `current` is then as it was.
     pub fn point(&self, slot: Option<Slot>) -> io::Result<()> {
         let current = self.folder.join(CURRENT);
         match slot {
+            // A disk that takes no writes keeps no version from starting that it leads to already.
+            Some(slot) if self.current().is_ok_and(|now| now == Some(slot)) => {}
             Some(slot) => {
                 let next = self.folder.join(NEXT);
                 remove_file(&*self.files, &next)?;

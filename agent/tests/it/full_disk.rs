@@ -14,7 +14,7 @@ use crate::scarce::{PLENTY, Scarce};
 use crate::workshop::{Workshop, claim};
 
 /// Version 1 confirmed, version 2 not yet staged.
-async fn on_one() -> (Workshop, Scarce, Executor, Install, Install) {
+pub(crate) async fn on_one() -> (Workshop, Scarce, Executor, Install, Install) {
     let workshop = Workshop::noting_starts();
     let scarce = Scarce::new();
     let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;
@@ -80,7 +80,9 @@ async fn b2_an_upgrade_under_way_is_finished_from_the_reserve_when_the_disk_runs
         drop(executor);
         let mut executor = workshop.executor().await;
         executor.recover().await.unwrap();
-        assert!(workshop.product_folder().join("reserve").exists(), "and is taken again");
+        let reserve = fs::read(workshop.product_folder().join("reserve")).expect("and is taken again");
+        let (least, most) = (reserve.iter().min(), reserve.iter().max());
+        assert!(least == Some(&0) && most == Some(&255), "and does not shrink on a file system that packs what it stores");
     }
 }
 
@@ -127,6 +129,7 @@ async fn what_can_never_run_again_is_given_back_and_nothing_else() {
 #[tokio::test]
 async fn s6_a_disk_that_does_not_tell_what_it_holds_is_not_taken_for_an_empty_one() {
     for name in ["confirmed.json", "current", "slot.json", "denied.json"] {
+        let unsure = ["confirmed.json", "current"].contains(&name);
         let (workshop, scarce, mut executor, one, two) = on_one().await;
         executor.execute(&Step::Stage { install: two.clone() }).await;
         let three = workshop.release(3, "echo three");
@@ -142,14 +145,22 @@ async fn s6_a_disk_that_does_not_tell_what_it_holds_is_not_taken_for_an_empty_on
             matches!(&activated, Outcome::Report(Report::ActivateFailed { at_fault: false, .. })),
             "{name}: the release is not to blame: {activated:?}"
         );
-        assert_eq!(executor.execute(&Step::Confirm { release: two.release }).await, Outcome::Again, "{name}");
         let revert = Step::Revert { release: two.release, reason: Reason::lossy("no"), at_fault: false };
-        assert_eq!(executor.execute(&revert).await, Outcome::Again, "{name}");
+        if unsure {
+            assert_eq!(executor.execute(&Step::Confirm { release: two.release }).await, Outcome::Again, "{name}");
+            assert_eq!(executor.execute(&revert).await, Outcome::Again, "{name}");
+        }
         assert!(!executor.reclaim().await);
         drop(executor);
         let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;
-        let told = tokio::time::timeout(Duration::from_millis(300), executor.recover()).await;
-        assert!(told.is_err(), "{name}: it tells nothing that is not so: {told:?}");
+        let limit = if unsure { Duration::from_millis(300) } else { Duration::from_secs(60) };
+        let told = tokio::time::timeout(limit, executor.recover()).await;
+        assert_eq!(told.is_err(), unsure, "{name}: it tells nothing that is not so, and what it knows: {told:?}");
+        if let Ok(recovered) = told {
+            let recovered = recovered.unwrap();
+            assert_eq!(recovered.running.map(|running| running.release), Some(one.release), "{name}");
+            assert_eq!((recovered.floor.get(), recovered.staged), (1, None), "{name}");
+        }
         drop(executor);
         scarce.mute(None);
         let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;

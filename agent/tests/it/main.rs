@@ -13,6 +13,7 @@ mod crash;
 mod crash_matrix;
 mod denied;
 mod device;
+mod device_faults;
 mod effects;
 mod fleet;
 mod full_disk;

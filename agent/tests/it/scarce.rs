@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use groundswell_agent::install::files::{Files, Kind, OnDisk, Reading, Writing};
@@ -16,13 +16,22 @@ pub(crate) struct Scarce {
     left: Arc<AtomicU64>,
     /// The name of files of which the disk does not tell what they hold.
     mute: Arc<Mutex<Option<&'static str>>>,
+    /// The name that no other file can be given.
+    stuck: Arc<Mutex<Option<&'static str>>>,
+    /// Syncs of folders fail after what they are to save was done.
+    unsafe_folders: Arc<AtomicBool>,
 }
 
 struct ScarceFile(Box<dyn Writing>, Scarce);
 
 impl Scarce {
     pub(crate) fn new() -> Self {
-        Self { left: Arc::new(AtomicU64::new(PLENTY)), mute: Arc::default() }
+        Self {
+            left: Arc::new(AtomicU64::new(PLENTY)),
+            mute: Arc::default(),
+            stuck: Arc::default(),
+            unsafe_folders: Arc::default(),
+        }
     }
 
     pub(crate) fn leave(&self, bytes: u64) {
@@ -35,6 +44,14 @@ impl Scarce {
 
     pub(crate) fn mute(&self, name: Option<&'static str>) {
         *self.mute.lock().unwrap() = name;
+    }
+
+    pub(crate) fn stick(&self, name: Option<&'static str>) {
+        *self.stuck.lock().unwrap() = name;
+    }
+
+    pub(crate) fn lose_folders(&self, lose: bool) {
+        self.unsafe_folders.store(lose, Ordering::SeqCst);
     }
 
     fn tells(&self, path: &Path) -> io::Result<()> {
@@ -89,6 +106,9 @@ impl Files for Scarce {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        if self.unsafe_folders.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         OnDisk.sync_folder(path)
     }
 
@@ -115,6 +135,10 @@ impl Files for Scarce {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let stuck = *self.stuck.lock().unwrap();
+        if stuck.is_some_and(|name| to.file_name().is_some_and(|file| file == name)) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         OnDisk.rename(from, to)
     }
 

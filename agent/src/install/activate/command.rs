@@ -109,7 +109,8 @@ pub(super) async fn run(
         Err(error) => failed(format!("cannot run {name}: {error}"), String::new()),
         Ok(finished) => match finished.ended {
             Ended::Status(status) if status.success() => Ok(finished.output),
-            Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), finished.output),
+            Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), finished.output)
+                .map_err(|failure| Failure { answered: true, ..failure }),
             Ended::TimedOut => failed(format!("{name} took longer than {} s", limit.as_secs()), finished.output),
         },
     }

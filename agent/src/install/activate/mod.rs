@@ -140,7 +140,10 @@ impl Starter {
     pub async fn booted(&mut self, launch: &Launch) -> Result<(), Failure> {
         match self {
             Self::Command(commands) => commands.booted(launch).await,
-            Self::Agent(replacement) => replacement.started(launch).await,
+            // Whatever keeps it from being handed over once more: this process is another one.
+            Self::Agent(replacement) => {
+                replacement.started(launch).await.map_err(|failure| Failure { answered: true, ..failure })
+            }
             _ => Ok(()),
         }
     }
@@ -163,6 +166,12 @@ impl Starter {
             Self::Agent(replacement) => replacement.origin(),
             Self::Command(_) | Self::Supervise(_) | Self::Systemd(_) | Self::Signal(_) => Origin::Current,
         }
+    }
+
+    /// Whether versions are started by their slot, wherever `current` leads.
+    #[must_use]
+    pub fn starts_by_slot(&self) -> bool {
+        matches!(self, Self::Supervise(_))
     }
 
     /// Whether a version that was started is what runs. An agent whose supervisor runs a build of its own is not the one in

@@ -50,7 +50,7 @@ macro_rules! kinds {
 }
 
 kinds!(operation, OPERATIONS, Operation:
-    Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Describe, Bless, Deny);
+    Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Describe, Bless, Deny, Forgive);
 kinds!(mark, MARKS, Mark: Stage, Switch, Activate, Reboot, Watch, Confirm, Revert, Closed);
 
 /// Which operations and marks of the journal have occurred in cells: what never does is proven by none.
@@ -242,7 +242,7 @@ impl Device {
                 Err(Stop::Restarted) => None,
                 Err(Stop::Failed(failed)) => {
                     let (operation, failure) = *failed;
-                    let back = recovery::give_up(&self.found(), &blame(&failure), self.manner, &operation);
+                    let back = recovery::give_up(&self.found(), &blame(&failure), self.manner, &operation, failure.answered);
                     self.insist(&back.operations).then_some(back.ending)
                 }
             },
@@ -280,7 +280,7 @@ impl Device {
                 return Err(restarted.map_or_else(|failure| stop(operation, failure), |()| Stop::Restarted));
             }
             Operation::Booted(_, contents) if self.machine.runs == contents.sequence.get() => Ok(()),
-            Operation::Booted(..) => Err(Failure::broken("another version")),
+            Operation::Booted(..) => Err(Failure { answered: true, ..Failure::broken("another version") }),
             Operation::Hook(..) | Operation::Keep(..) => self.touch(|_| {}),
             _ => self.disk.perform(operation),
         };

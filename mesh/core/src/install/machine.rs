@@ -15,9 +15,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::operation::{Hook, Operation};
-use super::state::{Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, SlotState, Transaction, Way};
+use super::state::{Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Part, SlotState, Transaction, Way};
 use crate::digest::Digest;
-use crate::limits::DENIED;
 use crate::node::effect::Install;
 use crate::number::Sequence;
 use crate::record::ClaimName;
@@ -37,15 +36,28 @@ pub enum Refusal {
         /// The floor.
         floor: Sequence,
     },
-    /// S6: both files that tell are lost.
-    #[error("nothing tells which slot holds the confirmed version: let `current` lead to it, and restart the agent")]
+    /// S6: the files that tell are lost, or contradict one another.
+    #[error(
+        "nothing tells which slot holds the confirmed version: let `current` or confirmed.json name it, and restart the agent"
+    )]
     Lost,
+    /// The disk does not tell at present what this says.
+    #[error("the disk does not tell what {0} says")]
+    Unread(Part),
     /// The idle slot does not hold it.
     #[error("the idle slot does not hold this release")]
     NotStaged,
     /// The release is not on trial.
     #[error("this release is not on trial")]
     NotOnTrial,
+}
+
+impl Refusal {
+    /// Whether it is this device's own trouble, of which no release is to blame.
+    #[must_use]
+    pub fn is_of_the_device(&self) -> bool {
+        matches!(self, Self::Lost | Self::Unread(_))
+    }
 }
 
 /// What an order comes to.
@@ -64,6 +76,9 @@ fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
     if let Some(open) = found.open().filter(|open| open.mark != Mark::Stage) {
         return Err(Refusal::Unconfirmed(open.transaction.contents.version.clone()));
     }
+    if let Some(part) = found.unread.first() {
+        return Err(Refusal::Unread(*part));
+    }
     let floor = found.floor();
     if install.sequence < floor {
         return Err(Refusal::BelowFloor { sequence: install.sequence, floor });
@@ -75,9 +90,14 @@ fn transaction(found: &Found, install: &Install, claim: Option<ClaimName>) -> Re
     Ok(Transaction {
         contents: Contents::of(install),
         to: found.idle().ok_or(Refusal::Lost)?,
-        from: found.confirmed.as_ref().map(|confirmed| confirmed.slot),
+        from: found.good().map(|confirmed| confirmed.slot),
         claim,
     })
+}
+
+/// What the way back leads to is written down before anything else, where the file that names it was lost meanwhile.
+fn grounded(found: &Found) -> Vec<Operation> {
+    found.good().filter(|good| found.confirmed.as_ref() != Some(good)).map(Operation::Bless).into_iter().collect()
 }
 
 fn note(transaction: &Transaction, mark: Mark) -> Operation {
@@ -95,12 +115,13 @@ fn hook(hook: Hook, transaction: &Transaction) -> Operation {
 pub fn stage(found: &Found, install: &Install) -> Result<Plan, Refusal> {
     may_begin(found, install)?;
     let transaction = transaction(found, install, None)?;
-    let mut operations = vec![
+    let mut operations = grounded(found);
+    operations.extend([
         note(&transaction, Mark::Stage),
         hook(Hook::BeforeStage, &transaction),
         Operation::Empty(transaction.to),
         Operation::Fill(transaction.to, transaction.contents.clone()),
-    ];
+    ]);
     operations.extend(staged(&transaction));
     Ok(Plan::Do(operations))
 }
@@ -122,7 +143,7 @@ pub fn unstage(found: &Found) -> Vec<Operation> {
 #[must_use]
 pub fn reclaim(found: &Found) -> Vec<Operation> {
     let at_rest = found.open().is_none() && found.current == found.confirmed.as_ref().map(|confirmed| confirmed.slot);
-    let Some(idle) = found.idle() else { return Vec::new() };
+    let Some(idle) = found.idle().filter(|_| found.unread.is_empty()) else { return Vec::new() };
     if !at_rest || found.staged().is_some() || found.described(idle).is_none() {
         return Vec::new();
     }
@@ -144,7 +165,9 @@ pub fn activate(found: &Found, install: &Install, claim: ClaimName, manner: Mann
         return Err(Refusal::NotStaged);
     }
     let transaction = transaction(found, install, Some(claim))?;
-    Ok(Plan::Do(forward(found, &transaction, manner)))
+    let mut operations = grounded(found);
+    operations.extend(forward(found, &transaction, manner));
+    Ok(Plan::Do(operations))
 }
 
 /// From a checked claim to a trial: also what recovery does when it finds [`Mark::Switch`].
@@ -201,8 +224,7 @@ pub(super) fn blessing(found: &Found, transaction: &Transaction) -> Vec<Operatio
     let mut operations = vec![note(transaction, Mark::Confirm), Operation::Bless(confirmed)];
     // A forgiven build that turned out well is no longer one that failed.
     if found.denied.iter().any(|denied| denied.names(&transaction.contents)) {
-        let others = found.denied.iter().filter(|denied| !denied.names(&transaction.contents)).cloned().collect();
-        operations.push(Operation::Deny(others));
+        operations.push(Operation::Forgive(transaction.contents.clone()));
     }
     operations
 }
@@ -257,40 +279,47 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
         Way::Next { boot } if *boot != found.boot => &Way::Restart,
         way => way,
     };
-    let old = found.confirmed.as_ref().filter(|confirmed| Some(confirmed.slot) == transaction.from);
+    let old = found.behind(transaction);
     let left = (transaction.to, transaction.contents.clone());
     // What runs after a restart: the old version, or without one whatever was there before the first install.
-    let (slot, contents) = old.map_or_else(|| left.clone(), |old| (old.slot, old.contents.clone()));
+    let (slot, contents) = old.clone().map_or_else(|| left.clone(), |old| (old.slot, old.contents));
     if let Way::Restarting { boot } = way {
         if *boot == found.boot {
             return vec![Operation::Restart(slot, contents)];
         }
-        let keep = old.map(|old| Operation::Keep(old.slot, old.contents.clone()));
+        let keep = old.map(|old| Operation::Keep(old.slot, old.contents));
         let mut operations: Vec<Operation> = keep.into_iter().collect();
-        operations.extend(returned(found, transaction, cause));
+        operations.extend(returned(transaction, cause));
         return operations;
     }
     let mut operations = vec![revert(way.clone()), hook(Hook::BeforeRevert, transaction), Operation::Point(transaction.from)];
-    match (old, way) {
-        (None, _) => operations.push(Operation::Stop(left.0, left.1)),
+    match (&old, way) {
         (Some(_), Way::Keep) => operations.push(Operation::Keep(slot, contents.clone())),
         (Some(_), _) => operations.push(Operation::Start(slot, contents.clone())),
+        (None, _) if transaction.from.is_none() => operations.push(Operation::Stop(left.0, left.1)),
+        // No file says any more what the old version is: `current` leads to it, and nothing that runs is stopped.
+        (None, _) => {}
     }
     if matches!(way, Way::Restart) {
         operations.push(revert(Way::Restarting { boot: found.boot.clone() }));
         operations.push(Operation::Restart(slot, contents));
         return operations;
     }
-    operations.extend(returned(found, transaction, cause));
+    operations.extend(returned(transaction, cause));
     operations
 }
 
 /// The old version runs again: what was left is written down in its slot, and what failed apart from it too.
-fn returned(found: &Found, transaction: &Transaction, cause: &Cause) -> Vec<Operation> {
+fn returned(transaction: &Transaction, cause: &Cause) -> Vec<Operation> {
     let contents = &transaction.contents;
     let mut operations = Vec::new();
     if cause.at_fault {
-        operations.push(Operation::Deny(with_denied(found, contents, &cause.reason)));
+        operations.push(Operation::Deny(Denied {
+            version: contents.version.clone(),
+            sha256: contents.sha256,
+            release: contents.release,
+            reason: cause.reason.clone(),
+        }));
     }
     operations.extend([
         Operation::Describe(transaction.to, Described { contents: contents.clone(), state: SlotState::Failed }),
@@ -298,18 +327,4 @@ fn returned(found: &Found, transaction: &Transaction, cause: &Cause) -> Vec<Oper
         note(transaction, Mark::Closed),
     ]);
     operations
-}
-
-/// The list of what failed here with one more build, the oldest giving way.
-fn with_denied(found: &Found, contents: &Contents, reason: &Reason) -> Vec<Denied> {
-    let mut denied: Vec<Denied> = found.denied.iter().filter(|denied| !denied.names(contents)).cloned().collect();
-    denied.push(Denied {
-        version: contents.version.clone(),
-        sha256: contents.sha256,
-        release: contents.release,
-        reason: reason.clone(),
-    });
-    let surplus = denied.len().saturating_sub(DENIED);
-    denied.drain(..surplus);
-    denied
 }

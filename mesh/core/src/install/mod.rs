@@ -11,4 +11,6 @@ mod state;
 pub mod supervision;
 
 pub use operation::{Hook, Operation};
-pub use state::{Boot, Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Slot, SlotState, Transaction, Way};
+pub use state::{
+    Boot, Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Transaction, Way,
+};

@@ -1,6 +1,5 @@
 //! The things that a plan is made of: one closed enum, each of which may be repeated.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use super::state::{Confirmed, Contents, Denied, Described, Entry, Slot};
@@ -35,8 +34,10 @@ pub enum Operation {
     Describe(Slot, Described),
     /// Make a slot the confirmed one, and its sequence the floor.
     Bless(Confirmed),
-    /// Write down what failed here.
-    Deny(Vec<Denied>),
+    /// Write down one more build that failed here.
+    Deny(Denied),
+    /// Take a build off what failed here.
+    Forgive(Contents),
 }
 
 impl fmt::Display for Operation {
@@ -55,7 +56,8 @@ impl fmt::Display for Operation {
             Self::Booted(_, contents) => write!(f, "see whether the machine runs {}", contents.version),
             Self::Describe(slot, _) => write!(f, "describe slot {}", slot.name()),
             Self::Bless(confirmed) => write!(f, "record {} as confirmed", confirmed.contents.version),
-            Self::Deny(_) => f.write_str("record what failed"),
+            Self::Deny(denied) => write!(f, "record that {} failed", denied.version),
+            Self::Forgive(contents) => write!(f, "take {} off what failed", contents.version),
         }
     }
 }

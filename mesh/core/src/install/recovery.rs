@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::machine::{Cause, back, blessed, blessing, forward, staged, start, way};
 use super::operation::{Hook, Operation};
-use super::state::{Confirmed, Contents, Described, Entry, Found, Manner, Mark, SlotState, Transaction, Way};
+use super::state::{Confirmed, Contents, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Transaction, Way};
 use crate::digest::Digest;
 use crate::text::Reason;
 
@@ -44,13 +44,27 @@ pub fn recover(found: &Found, manner: Manner) -> Recovery {
     }
 }
 
-/// The way back after a step of a recovered trial failed; `failed` is the one that did.
+/// The way back after a step of a recovered trial failed; `failed` is the one that did. `answered`: what was asked whether the
+/// machine runs the new version said that it does not, and was not merely unable to say anything.
 #[must_use]
-pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation) -> Recovery {
+pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation, answered: bool) -> Recovery {
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
-    // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
-    let runs_old = matches!(failed, Operation::Booted(..));
-    let way = if runs_old { Way::Next { boot: found.boot.clone() } } else { way(found, mark, manner) };
+    // A way back that is under way goes on for its own cause.
+    if let Mark::Revert { reason, at_fault, way } = mark {
+        return reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way);
+    }
+    let way = match (failed, mark) {
+        // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
+        (Operation::Booted(..), _) if answered => Way::Next { boot: found.boot.clone() },
+        // Handed over, and it runs, or nothing tells whether it does: one restart too many is the price.
+        (Operation::Booted(..) | Operation::Keep(..) | Operation::Hook(..), Mark::Activate { .. })
+        | (Operation::Note(Entry { mark: Mark::Watch { .. }, .. }), Mark::Activate { .. })
+            if manner.restarts_machine =>
+        {
+            Way::Restart
+        }
+        _ => way(found, mark, manner),
+    };
     reverted(found, transaction, cause, &way)
 }
 
@@ -65,8 +79,10 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
         let way = if unknown { Way::Restart } else { way(found, mark, manner) };
         reverted(found, transaction, &cause, &way)
     };
-    let moved_back = found.current != Some(to);
+    let moved_back = found.current != Some(to) && !found.unread.contains(&Part::Current);
     match mark {
+        // Whether the slot is whole will be seen when the disk tells.
+        Mark::Stage if found.unread.contains(&Part::Slot(to)) => settled(keep_confirmed(found)),
         Mark::Stage => {
             let whole = found.described(to).is_some_and(|slot| slot.state == SlotState::Staged && slot.contents == *contents);
             let mut operations = Vec::new();
@@ -109,9 +125,10 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             operations.push(Operation::Keep(to, contents.clone()));
             trial(operations)
         }
+        // It is decided, so it runs first: a disk that takes no writes only keeps it from being told.
         Mark::Confirm => {
-            let mut operations = blessing(found, transaction);
-            operations.extend([Operation::Point(Some(to)), Operation::Keep(to, contents.clone())]);
+            let mut operations = vec![Operation::Point(Some(to)), Operation::Keep(to, contents.clone())];
+            operations.extend(blessing(found, transaction));
             operations.extend(blessed(transaction));
             settled(operations)
         }
@@ -134,10 +151,19 @@ fn after_boot(transaction: &Transaction, starts: u32) -> Vec<Operation> {
 }
 
 fn closed(found: &Found, manner: Manner) -> Recovery {
+    // Nothing is started, pointed or written by what the disk does not tell; what is known to run goes on.
+    if found.is_unsure() {
+        return settled(keep_confirmed(found));
+    }
     match (&found.confirmed, found.current) {
         (Some(confirmed), Some(current)) if confirmed.slot == current => settled(keep_confirmed(found)),
-        // The journal was lost in the middle of a trial.
         (Some(confirmed), Some(current)) => match found.described(current) {
+            // A journal that was closed on this very version closed on its confirm: only the file that says so is the old one.
+            Some(Described { contents, state: SlotState::Staged }) if was_confirmed(found, current, contents) => {
+                let confirmed = Confirmed { slot: current, contents: contents.clone() };
+                settled(vec![Operation::Keep(current, contents.clone()), Operation::Bless(confirmed)])
+            }
+            // The journal was lost in the middle of a trial.
             Some(Described { contents, .. }) => {
                 let transaction =
                     Transaction { contents: contents.clone(), to: current, from: Some(confirmed.slot), claim: None };
@@ -152,28 +178,32 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
         // `current` was lost.
         (Some(confirmed), None) => settled(restart(confirmed)),
         // The journal is closed, so `current` leads to what was confirmed: only the file that says so was lost or damaged.
-        (None, Some(current)) if found.entry.is_some() && found.described(current).is_some() => {
-            let described = found.described(current).into_iter();
-            let confirmed = described.map(|described| Confirmed { slot: current, contents: described.contents.clone() });
-            let write = |confirmed: Confirmed| {
-                let keep = Operation::Keep(confirmed.slot, confirmed.contents.clone());
-                [Operation::Bless(confirmed), keep]
-            };
-            settled(confirmed.flat_map(write).collect())
+        (None, Some(_)) if found.good().is_some() => {
+            let mut operations = keep_confirmed(found);
+            operations.extend(found.good().map(Operation::Bless));
+            settled(operations)
         }
         // The journal was lost in the middle of the first trial: there is nothing to go back to.
-        (None, Some(current)) => match found.described(current) {
-            Some(described) => {
+        (None, Some(current)) if !found.is_lost() && found.described(current).is_some() => {
+            let trial = |described: &Described| {
                 let contents = described.contents.clone();
                 let transaction = Transaction { contents: contents.clone(), to: current, from: None, claim: None };
                 let note = Operation::Note(Entry { transaction, mark: Mark::Watch { starts: 1 } });
                 let release = contents.release;
                 Recovery { operations: vec![note, Operation::Keep(current, contents)], ending: Ending::Trial(release) }
-            }
-            None => settled(vec![Operation::Point(None)]),
-        },
-        (None, None) => settled(Vec::new()),
+            };
+            found.described(current).map_or_else(|| settled(Vec::new()), trial)
+        }
+        // A confirmed version or one on trial, nothing tells: it runs on, `current` stays, and no slot is overwritten.
+        (None, _) => settled(keep_confirmed(found)),
     }
+}
+
+fn was_confirmed(found: &Found, current: Slot, contents: &Contents) -> bool {
+    found.entry.as_ref().is_some_and(|Entry { transaction, mark }| {
+        let Transaction { to, claim, .. } = transaction;
+        *mark == Mark::Closed && *to == current && claim.is_some() && transaction.contents == *contents
+    })
 }
 
 fn restart(confirmed: &Confirmed) -> Vec<Operation> {
@@ -181,9 +211,11 @@ fn restart(confirmed: &Confirmed) -> Vec<Operation> {
     vec![Operation::Point(Some(slot)), Operation::Start(slot, contents)]
 }
 
+/// What was confirmed, or else what `current` leads to.
 fn keep_confirmed(found: &Found) -> Vec<Operation> {
-    let keep = |confirmed: &Confirmed| Operation::Keep(confirmed.slot, confirmed.contents.clone());
-    found.confirmed.as_ref().map(keep).into_iter().collect()
+    let good = found.good().map(|good| (good.slot, good.contents));
+    let current = || found.current.and_then(|slot| Some((slot, found.contents(slot)?.clone())));
+    good.or_else(current).map(|(slot, contents)| Operation::Keep(slot, contents)).into_iter().collect()
 }
 
 fn settled(operations: Vec<Operation>) -> Recovery {

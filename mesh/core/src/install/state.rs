@@ -1,12 +1,15 @@
 //! What the disk says of a product: slots, journal, confirmed version, and what failed here.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::limits::DENIED;
 use crate::node::effect::Install;
 use crate::number::Sequence;
 use crate::record::ClaimName;
@@ -246,11 +249,46 @@ impl Denied {
     pub fn named(&self) -> [Digest; 2] {
         [self.release, build(&self.version, &self.sha256)]
     }
+
+    /// `list` with this build as its last, the oldest giving way beyond [`DENIED`].
+    #[must_use]
+    pub fn joining(self, mut list: Vec<Self>) -> Vec<Self> {
+        list.retain(|denied| (&denied.version, denied.sha256) != (&self.version, self.sha256));
+        list.push(self);
+        let surplus = list.len().saturating_sub(DENIED);
+        list.drain(..surplus);
+        list
+    }
 }
 
 /// A digest of version and bytes, so that a build stands where digests of releases stand: no release has this one.
 fn build(version: &Version, sha256: &Digest) -> Digest {
     Digest::of(format!("build {version} {sha256}").as_bytes())
+}
+
+/// One thing that the disk says of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Where `current` leads.
+    Current,
+    /// The last confirmed version.
+    Confirmed,
+    /// What a slot says of itself.
+    Slot(Slot),
+    /// What failed here.
+    Denied,
+}
+
+impl fmt::Display for Part {
+    /// The file that says it, from the product's folder on.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Current => f.write_str("current"),
+            Self::Confirmed => f.write_str("confirmed.json"),
+            Self::Slot(slot) => write!(f, "slots/{}/slot.json", slot.name()),
+            Self::Denied => f.write_str("denied.json"),
+        }
+    }
 }
 
 /// How versions of a product are started on this device.
@@ -279,6 +317,8 @@ pub struct Found {
     pub damaged: bool,
     /// What failed here, oldest first.
     pub denied: Vec<Denied>,
+    /// What the disk does not tell at present. What is missing for that is not absent: nothing is overwritten by it.
+    pub unread: BTreeSet<Part>,
     /// The present run of the machine.
     pub boot: Boot,
 }
@@ -299,30 +339,84 @@ impl Found {
         self.entry.as_ref().filter(|entry| entry.is_open())
     }
 
+    /// Whether it is unknown what runs, or what may run: the disk does not tell at present.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unread.contains(&Part::Current) || self.unread.contains(&Part::Confirmed)
+    }
+
+    /// The last confirmed version, also where the file that names it is lost: then what an upgrade under way leads back to, or
+    /// what `current` leads to, as long as a closed journal says that it is on no trial.
+    #[must_use]
+    pub fn good(&self) -> Option<Confirmed> {
+        if self.confirmed.is_some() {
+            return self.confirmed.clone();
+        }
+        let Entry { transaction, .. } = self.entry.as_ref()?;
+        let slot = if self.open().is_some() { transaction.from? } else { self.current? };
+        self.as_good(slot)
+    }
+
+    /// What a transaction's way back leads to.
+    #[must_use]
+    pub fn behind(&self, transaction: &Transaction) -> Option<Confirmed> {
+        let slot = transaction.from?;
+        self.confirmed.clone().filter(|confirmed| confirmed.slot == slot).or_else(|| self.as_good(slot))
+    }
+
+    fn as_good(&self, slot: Slot) -> Option<Confirmed> {
+        let described = self.described(slot).filter(|described| described.state == SlotState::Staged)?;
+        Some(Confirmed { slot, contents: described.contents.clone() })
+    }
+
     /// The floor kept with the slots.
     #[must_use]
     pub fn floor(&self) -> Sequence {
-        self.confirmed.as_ref().map(|confirmed| confirmed.contents.sequence).unwrap_or_default()
+        self.good().map(|confirmed| confirmed.contents.sequence).unwrap_or_default()
     }
 
-    /// Whether a version was confirmed here, and nothing tells which slot holds it: both `current` and the file that names it
-    /// are lost.
+    /// Whether a version was or may have been confirmed here, and nothing tells which slot holds it.
     #[must_use]
     pub fn is_lost(&self) -> bool {
+        if self.good().is_some() {
+            return false;
+        }
         let was_confirmed = |entry: &Entry| {
             let Transaction { to, from, claim, .. } = &entry.transaction;
             let stayed = self.described(*to).is_some_and(|slot| slot.state == SlotState::Staged);
             from.is_some() || (claim.is_some() && !entry.is_open() && stayed)
         };
-        self.confirmed.is_none() && self.current.is_none() && (self.damaged || self.entry.as_ref().is_some_and(was_confirmed))
+        // Something runs, and it is not the first install with its journal lost.
+        let of_nobody = self
+            .current
+            .is_some_and(|current| self.open().is_none() && (self.entry.is_some() || self.described(current).is_none()));
+        self.damaged || self.is_unsure() || of_nobody || self.entry.as_ref().is_some_and(was_confirmed)
     }
 
     /// The slot that may be overwritten: never the current one, never the confirmed one. None where it is not known which is
     /// which, for either may be the only one that runs.
     #[must_use]
     pub fn idle(&self) -> Option<Slot> {
-        let kept = self.confirmed.as_ref().map(|confirmed| confirmed.slot).or(self.current);
-        (!self.is_lost()).then(|| kept.map_or(Slot::A, Slot::other))
+        let kept = self.good().map(|confirmed| confirmed.slot);
+        // With nothing in progress they are one: where they are not, each is the only word of something.
+        let differ = self.open().is_none() && kept.is_some() && self.current.is_some() && kept != self.current;
+        if differ || self.is_lost() {
+            return None;
+        }
+        Some(kept.or(self.current).map_or(Slot::A, Slot::other))
+    }
+
+    /// What a slot that was started holds, by whichever file still says it.
+    #[must_use]
+    pub fn contents(&self, slot: Slot) -> Option<&Contents> {
+        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == slot).map(|confirmed| &confirmed.contents);
+        let described = || self.described(slot).map(|described| &described.contents);
+        let journaled = || {
+            let was_started =
+                |entry: &&Entry| entry.mark != Mark::Stage && entry.transaction.to == slot && self.current == Some(slot);
+            self.entry.as_ref().filter(was_started).map(|entry| &entry.transaction.contents)
+        };
+        confirmed.or_else(described).or_else(journaled)
     }
 
     /// What `current` leads to.
@@ -334,11 +428,7 @@ impl Found {
     /// What a process that was started from this slot is.
     #[must_use]
     pub fn running_from(&self, slot: Slot) -> Option<Running> {
-        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == slot);
-        confirmed
-            .map(|confirmed| &confirmed.contents)
-            .or_else(|| self.described(slot).map(|described| &described.contents))
-            .map(Contents::running)
+        self.contents(slot).map(Contents::running)
     }
 
     /// The release that waits in the idle slot; not the old version that an upgrade left there.
@@ -347,9 +437,8 @@ impl Found {
         if self.open().is_some() {
             return None;
         }
-        let left_behind = |contents: &Contents| {
-            self.confirmed.as_ref().is_some_and(|confirmed| contents.sequence <= confirmed.contents.sequence)
-        };
+        let left_behind =
+            |contents: &Contents| self.good().is_some_and(|confirmed| contents.sequence <= confirmed.contents.sequence);
         let slot = self.described(self.idle()?).filter(|slot| slot.state == SlotState::Staged)?;
         (!left_behind(&slot.contents)).then_some(&slot.contents)
     }

@@ -8,6 +8,7 @@ mod documents_hostile;
 mod documents_rules;
 mod fixture;
 mod install_drawing;
+mod install_recovery;
 mod install_supervision;
 mod lease;
 mod outer;
