@@ -45,17 +45,29 @@ fn others_may_read(file: &File) -> io::Result<bool> {
     Ok(file.metadata()?.mode() & 0o077 != 0)
 }
 
+/// Whether a folder that is locked itself is ours.
+#[derive(Debug)]
+pub(crate) enum Itself {
+    Held(Lock),
+    /// Another process of ours holds it.
+    InUse,
+    /// A process of this user, or of root, holds it, and others can read the folder: whoever can may have had a program that
+    /// runs as another user, such as one that is setuid, inherit a lock of theirs. That is no word on whether one of ours does.
+    MayBeInUse,
+}
+
 /// The same by the folder itself: without writing anything, and whatever is in it. An error where others may read the
 /// folder and a process of another user holds it: that is no word on whether one of ours does.
-pub(crate) fn lock_itself(folder: &Path) -> io::Result<Option<Lock>> {
+pub(crate) fn lock_itself(folder: &Path) -> io::Result<Itself> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(folder)?;
     let metadata = file.metadata()?;
     let open_to_others = others_may_read(&file)?;
-    let held = hold(file)?;
-    if held.is_none() && open_to_others && !is_held_by_ours(metadata.ino()) {
-        return Err(io::Error::other("a process of another user holds it: others can read the folder"));
+    match hold(file)? {
+        Some(held) => Ok(Itself::Held(held)),
+        None if !open_to_others => Ok(Itself::InUse),
+        None if is_held_by_ours(metadata.ino()) => Ok(Itself::MayBeInUse),
+        None => Err(io::Error::other("a process of another user holds it: others can read the folder")),
     }
-    Ok(held)
 }
 
 /// Whether a process of this user, or of root, holds a lock on a file of this number.

@@ -78,7 +78,7 @@ fn damaged(settings: &Settings, facts: &Facts, chosen: &Build, told: &[String]) 
     let others = trial.into_iter().chain(facts.choices()).filter(|named| chosen.named() != Some(*named));
     let mut damaged: Vec<String> = Vec::new();
     for named in others {
-        if let Err(NotStarted::Damaged(why) | NotStarted::Failed(why)) = program(settings, named)
+        if let Err(NotStarted::Damaged(why) | NotStarted::Refused(why) | NotStarted::Failed(why)) = program(settings, named)
             && !told.iter().chain(&damaged).any(|told| told.contains(&why))
         {
             damaged.push(why);
@@ -125,7 +125,7 @@ fn decide(settings: &Settings, facts: &Facts, wrong: &mut Vec<String>) -> Build 
                 Action::Start(build) => match build.named().map(|named| program(settings, named)) {
                     None | Some(Ok(_)) => return build,
                     // What may pass is told as what it is now.
-                    Some(Err(NotStarted::Damaged(why) | NotStarted::Failed(why))) => {
+                    Some(Err(NotStarted::Damaged(why) | NotStarted::Refused(why) | NotStarted::Failed(why))) => {
                         inputs.push_back(Input::Started(Err(NotStarted::Damaged(why))));
                     }
                 },

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use groundswell_core::install::supervision::End;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, wait, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -19,6 +20,7 @@ use super::notify::{Heard, Listener, SIGNS, STANDARD_INPUT};
 use super::program::Program;
 use super::{PRIVATE, RESTART};
 use crate::install::activate::output::Tail;
+use crate::install::activate::proc::ended_children;
 use crate::install::activate::process::{finish_output, said, signal};
 use crate::install::forks;
 
@@ -61,7 +63,7 @@ impl Child {
         if let Some(stderr) = child.stderr.take() {
             readers.spawn(pass_on(OwnedFd::from(stderr), tail.clone(), io::stderr));
         }
-        // Waited for by `reap`, with whatever else ends.
+        // Waited for by the keeper, when the kernel says that a child has ended.
         Ok(Self { process, listener, tail, readers })
     }
 
@@ -76,15 +78,22 @@ impl Child {
         self.listener.hear(self.process).await
     }
 
+    /// What it has said already, without waiting.
+    #[must_use]
+    pub fn heard(&self) -> Vec<Heard> {
+        self.listener.heard(self.process)
+    }
+
     /// Passes a signal on to it.
     pub fn tell(&self, signal: Signal) {
         // One that has just ended needs no signal.
         let _ = kill_process(self.process, signal);
     }
 
-    /// Kills it, with all that it left in its group.
+    /// Kills it, wherever it has gone, with all that it left in its group. Call it only before it is waited for.
     pub fn kill(&self) {
         signal(self.process, Signal::KILL);
+        self.tell(Signal::KILL);
     }
 
     /// How it ended, once `status` is known.
@@ -99,24 +108,33 @@ impl Child {
     }
 }
 
-/// Waits for all processes that have ended, the agent and what came to this process as its orphans; the agent's status, if
-/// it is among them. What the agent left in its group is killed before its number can be another's.
+/// Whether a child has ended. It is not waited for: its number stays its own.
 #[must_use]
-pub fn reap(agent: Option<Pid>) -> Option<ExitStatus> {
-    let mut ended = None;
-    if let Some(agent) = agent {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if let Ok(Some(_)) = waitid(WaitId::Pid(agent), look) {
-            signal(agent, Signal::KILL);
+pub fn has_ended(process: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(process), look), Ok(Some(_)))
+}
+
+/// How a child ended, which is waited for by that; `None` while it runs.
+#[must_use]
+pub fn status_of(process: Pid) -> Option<ExitStatus> {
+    loop {
+        match waitpid(Some(process), WaitOptions::NOHANG) {
+            Ok(ended) => return ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
         }
     }
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((process, status))) if Some(process) == agent => ended = Some(ExitStatus::from_raw(status.as_raw())),
-            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            // None has ended, or there are none.
-            Ok(None) | Err(_) => return ended,
-        }
+}
+
+/// Waits for all children that have ended, but for `agent`: what came to this process as its orphans. The kernel does not
+/// say which, so each is waited for by its number: the agent may end while this looks.
+pub fn reap_others(agent: Option<Pid>) {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if let Ok(Some(_)) = waitid(WaitId::All, look) {
+        ended_children().into_iter().filter(|child| Some(*child) != agent).for_each(|child| {
+            let _ = status_of(child);
+        });
     }
 }
 

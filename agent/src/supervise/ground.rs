@@ -2,7 +2,8 @@
 //!
 //! Nothing of it keeps a build from being started (S6): what is missing is said, done without, and looked for again. Only
 //! another supervisor at work on the same data folder ends this one. Two locks tell of that: on the data folder itself, for
-//! which nothing must be written, and on a file that supervisors of every age lock.
+//! which nothing must be written, and on a file that supervisors of every age lock. That file is its owner's alone, so it
+//! decides where other users can read the folder, and so lock it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +13,7 @@ use super::keeper::KeeperError;
 use super::marks::Marks;
 use crate::install::durable::make_folder;
 use crate::install::files::OnDisk;
-use crate::install::lock::{Lock, lock, lock_itself};
+use crate::install::lock::{Itself, Lock, lock, lock_itself};
 
 /// What a supervisor can do without for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,14 +66,21 @@ impl Ground {
     /// # Errors
     /// When another supervisor holds one.
     pub(super) fn secure(&mut self) -> Result<(), KeeperError> {
-        let in_use = || KeeperError::InUse(self.data.clone());
+        let data = self.data.clone();
+        let in_use = || KeeperError::InUse(data.clone());
+        let mut may_be_in_use = false;
         if self.data_lock.is_none() {
             match lock_itself(&self.data) {
-                Ok(Some(held)) => {
+                Ok(Itself::Held(held)) => {
                     self.data_lock = Some(held);
                     self.found(Part::DataLock);
                 }
-                Ok(None) => return Err(in_use()),
+                Ok(Itself::InUse) => return Err(in_use()),
+                Ok(Itself::MayBeInUse) => {
+                    may_be_in_use = true;
+                    let others = "another process holds it, and other users can read the folder, which should have mode 0700";
+                    self.misses(Part::DataLock, &io::Error::other(others));
+                }
                 Err(error) => self.misses(Part::DataLock, &error),
             }
         }
@@ -88,7 +96,9 @@ impl Ground {
                 self.folder_lock = Some(held);
                 self.found(Part::FolderLock);
             }
-            Ok(None) => return Err(KeeperError::InUse(self.data.clone())),
+            Ok(None) => return Err(in_use()),
+            // Nothing else tells.
+            Err(_) if may_be_in_use => return Err(in_use()),
             Err(error) => self.misses(Part::FolderLock, &error),
         }
         Ok(())

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use groundswell_core::install::supervision::{Action, Announcement, Boots, Build, End, Input, Named, NotStarted, Supervision};
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::child::{Child, reap};
+use super::child::{Child, has_ended, reap_others, status_of};
 use super::ground::Ground;
 use super::marks::Marks;
 use super::notify::{ALIVE, Heard, Notifier, READY, STOPPING, WATCHDOG};
@@ -20,11 +23,21 @@ use super::settings::Settings;
 use super::{FOLDER, SLOT, SUPERVISOR};
 use crate::clock;
 use crate::install::activate::leftover;
+use crate::install::activate::proc::{Run, members};
 use crate::install::device::this_boot;
 use crate::install::files::OnDisk;
 
 /// Longest without a look at the clock: a suspend may have slept through a deadline.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Awake by so much later than it wanted to be, it was stopped, most likely with its agent.
+const OVERSLEPT: Duration = Duration::from_secs(1);
+/// Longest without a look at the clock while an agent runs, as a part of the silence that it may keep: no stop that is not
+/// noticed as one is longer.
+const PART_OF_SILENCE: u32 = 4;
+/// The shortest of these waits.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+/// How often a service manager that could not be told of readiness is told again, with each sign of life besides.
+const READY_AGAIN: Duration = Duration::from_secs(5);
 /// How often what is missing of the ground is looked for.
 const SECURED_EVERY: Duration = Duration::from_secs(30);
 /// What an agent left behind is killed, which takes milliseconds but for what waits for a disk; nothing waits longer for it.
@@ -53,38 +66,50 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
     let ground = Ground::find(&settings.data)?;
     let mut signals = Signals::listen().map_err(KeeperError::Signals)?;
     let marks = Marks::new(Arc::new(OnDisk), &settings.data, settings.product.as_deref());
-    let mut keeper =
-        Keeper { settings, own, service, marks, boot: this_boot().0, ground, child: None, secured_ms: clock::now().awake_ms };
+    let mut keeper = Keeper {
+        settings,
+        own,
+        service,
+        owes_ready: false,
+        marks,
+        boot: this_boot().0,
+        ground,
+        in_use: None,
+        child: None,
+        secured_ms: clock::now().awake_ms,
+    };
     keeper.marks.make_reserve();
     // An agent whose supervisor was killed: it was told to end, and may still be at it.
     leftover::stop_known(keeper.ground.folder(), settings.terms.stop_timeout).await;
-    keeper.end_strays(None).await;
-    let mut in_use = None;
+    keeper.end_strays(&[]).await;
     let mut machine = Supervision::new(settings.terms());
-    let mut inputs = VecDeque::from([Input::Begin]);
+    // Told to stop meanwhile, it starts nothing.
+    let first = if signals.told_to_stop().await { Input::Stop } else { Input::Begin };
+    let mut inputs = VecDeque::from([first]);
     loop {
         while let Some(input) = inputs.pop_front() {
             for action in machine.handle(clock::now(), input) {
                 match keeper.perform(action).await {
                     Done::Nothing => {}
                     Done::Answer(answer) => inputs.push_back(answer),
-                    Done::End(code) => return in_use.map_or(Ok(code), Err),
+                    Done::End(code) => return keeper.in_use.take().map_or(Ok(code), Err),
                 }
             }
         }
+        keeper.tell_ready();
         let wait = machine.wait_ms(clock::now()).map_or(LONGEST_WAIT, Duration::from_millis).min(keeper.longest_wait());
+        let began_ms = clock::now().awake_ms;
         let happened = tokio::select! {
             heard = said(keeper.child.as_ref()) => Happened::Said(heard),
             told = signals.next() => Happened::Told(told),
             () = sleep(wait) => Happened::Time,
         };
+        let waited = Duration::from_millis(clock::now().awake_ms.saturating_sub(began_ms));
+        if let Some(late) = waited.checked_sub(wait).filter(|late| *late >= OVERSLEPT) {
+            inputs.push_back(Input::Overslept(u64::try_from(late.as_millis()).unwrap_or(u64::MAX)));
+        }
         match happened {
-            Happened::Said(heard) => {
-                inputs.extend(heard.into_iter().map(|heard| match heard {
-                    Heard::Ready => Input::Ready,
-                    Heard::Alive => Input::Alive,
-                }));
-            }
+            Happened::Said(heard) => inputs.extend(heard.into_iter().map(input)),
             Happened::Told(Told::Child) => {
                 if let Some(end) = keeper.reap().await {
                     inputs.push_back(Input::Ended(end));
@@ -96,16 +121,25 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
                 inputs.push_back(Input::Stop);
             }
             Happened::Time => {
+                // No agent is silent that has spoken and was not heard yet.
+                inputs.extend(keeper.child.iter().flat_map(Child::heard).map(input));
                 inputs.push_back(Input::Wake);
                 keeper.marks.make_reserve();
                 if let Err(error) = keeper.secure() {
                     tracing::error!("{error}");
-                    in_use = Some(error);
+                    keeper.in_use = Some(error);
                     keeper.tell(Signal::TERM);
                     inputs.push_back(Input::Stop);
                 }
             }
         }
+    }
+}
+
+fn input(heard: Heard) -> Input {
+    match heard {
+        Heard::Ready => Input::Ready,
+        Heard::Alive => Input::Alive,
     }
 }
 
@@ -146,16 +180,30 @@ impl Signals {
         })
     }
 
-    /// Cancel safe.
+    /// The next one. A request to stop comes before the end of the agent: it may have been told too, and then it has not
+    /// ended by itself. Cancel safe.
     async fn next(&mut self) -> Told {
         tokio::select! {
-            _ = self.child.recv() => Told::Child,
+            biased;
             _ = self.terminate.recv() => Told::Stop(Signal::TERM),
             _ = self.interrupt.recv() => Told::Stop(Signal::INT),
+            _ = self.child.recv() => Told::Child,
             _ = self.hangup.recv() => Told::Pass(Signal::HUP),
             _ = self.user1.recv() => Told::Pass(Signal::USR1),
             _ = self.user2.recv() => Told::Pass(Signal::USR2),
         }
+    }
+
+    /// Whether a request to stop has come already; what else has come was for an agent that is not there.
+    async fn told_to_stop(&mut self) -> bool {
+        // The runtime takes in what has come.
+        yield_now().await;
+        while let Some(told) = self.next().now_or_never() {
+            if matches!(told, Told::Stop(_)) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -170,9 +218,13 @@ struct Keeper<'a> {
     settings: &'a Settings,
     own: &'a Path,
     service: Option<Notifier>,
+    /// It could not be told yet that the agent is up.
+    owes_ready: bool,
     marks: Marks,
     boot: String,
     ground: Ground,
+    /// Another supervisor turned out to be at work: the files are its own.
+    in_use: Option<KeeperError>,
     child: Option<Child>,
     /// When what is missing of the ground was last looked for.
     secured_ms: u64,
@@ -182,11 +234,11 @@ impl Keeper<'_> {
     async fn perform(&mut self, action: Action) -> Done {
         match action {
             Action::Look => return Done::Answer(Input::Found(self.marks.facts(&self.boot, clock::now().boot))),
-            Action::Count { trial, boots } => {
-                return Done::Answer(Input::Written(self.write(&Boots { trial, boots, given_up: None })));
+            Action::Count { trial, boots, stops } => {
+                return Done::Answer(Input::Written(self.write(&Boots { trial, boots, stops, given_up: None })));
             }
             Action::GiveUp { trial, boots, reason } => {
-                return Done::Answer(Input::Written(self.write(&Boots { trial, boots, given_up: Some(reason) })));
+                return Done::Answer(Input::Written(self.write(&Boots { trial, boots, stops: 0, given_up: Some(reason) })));
             }
             Action::Remember(named) => {
                 if let Err(error) = self.marks.remember(&named) {
@@ -201,15 +253,7 @@ impl Keeper<'_> {
                     child.kill();
                 }
             }
-            Action::Announce(announcement) => {
-                if let Some(service) = &self.service {
-                    service.tell(match announcement {
-                        Announcement::Ready => READY,
-                        Announcement::Alive => ALIVE,
-                        Announcement::Stopping => STOPPING,
-                    });
-                }
-            }
+            Action::Announce(announcement) => self.announce(announcement),
             Action::Say(notice) if notice.is_grave() => tracing::error!("{notice}"),
             Action::Say(notice) => {
                 tracing::info!("{notice}");
@@ -222,7 +266,33 @@ impl Keeper<'_> {
         Done::Nothing
     }
 
+    fn announce(&mut self, announcement: Announcement) {
+        let Some(service) = &self.service else { return };
+        match announcement {
+            // Said once by the machine; it must get through, or the service never counts as started.
+            Announcement::Ready => self.owes_ready = true,
+            Announcement::Alive => {
+                service.tell(ALIVE);
+            }
+            Announcement::Stopping => {
+                self.owes_ready = false;
+                service.tell(STOPPING);
+            }
+        }
+        self.tell_ready();
+    }
+
+    /// Tells the service manager that the agent is up, until that gets through.
+    fn tell_ready(&mut self) {
+        if let Some(service) = self.service.as_ref().filter(|_| self.owes_ready) {
+            self.owes_ready = !service.tell(READY);
+        }
+    }
+
     fn write(&self, boots: &Boots) -> bool {
+        if self.in_use.is_some() {
+            return false;
+        }
         match self.marks.write_boots(boots) {
             Ok(()) => true,
             Err(error) => {
@@ -246,7 +316,7 @@ impl Keeper<'_> {
         ];
         let trial = matches!(build, Build::Trial { .. });
         let child = Child::start(&program, &self.settings.config, &variables, trial).await;
-        let child = child.map_err(|error| not_started(program.path(), &error))?;
+        let child = child.map_err(|error| not_run(program.path(), &error))?;
         leftover::remember(self.ground.folder(), child.process());
         self.child = Some(child);
         Ok(())
@@ -259,26 +329,36 @@ impl Keeper<'_> {
     }
 
     async fn reap(&mut self) -> Option<End> {
-        let status = reap(self.child.as_ref().map(Child::process))?;
+        let agent = self.child.as_ref().map(Child::process);
+        reap_others(agent);
+        let agent = agent.filter(|agent| has_ended(*agent))?;
+        // Its number, and that of its group, are its own until it is waited for.
+        let left_behind = members(agent).await;
+        self.child.as_ref()?.kill();
+        let status = status_of(agent)?;
         let child = self.child.take()?;
-        self.end_strays(Some(child.process())).await;
+        self.end_strays(&left_behind).await;
         let end = child.ended(status).await;
         leftover::forget(self.ground.folder());
         Some(end)
     }
 
-    /// Ends what agents have left behind, before another is started: in the group of the last one, or anywhere with what
-    /// only an agent of this supervisor, or of one before it, has in its environment.
-    async fn end_strays(&self, group: Option<Pid>) {
+    /// Ends what agents have left behind, before another is started: those of the group of the last one, which are given, and
+    /// any with what only an agent of this supervisor, or of one before it, has in its environment.
+    async fn end_strays(&self, known: &[Run]) {
         let folder = self.ground.folder();
         let marks = [format!("{SUPERVISOR}={}", std::process::id()), format!("{FOLDER}={}", folder.display())];
-        for stray in leftover::end_strays(group, &marks, folder, STRAYS_END_WITHIN).await {
+        for stray in leftover::end_strays(known, &marks, folder, STRAYS_END_WITHIN).await {
             tracing::error!(process = stray.as_raw_nonzero(), "a process that an agent left behind does not end");
         }
     }
 
     fn longest_wait(&self) -> Duration {
-        if self.ground.is_whole() { LONGEST_WAIT } else { SECURED_EVERY }
+        let mut longest = if self.ground.is_whole() { LONGEST_WAIT } else { SECURED_EVERY };
+        if self.child.is_some() {
+            longest = longest.min((self.settings.terms.silence / PART_OF_SILENCE).max(SHORTEST_WAIT));
+        }
+        if self.owes_ready { longest.min(READY_AGAIN) } else { longest }
     }
 
     /// Looks for what is missing of the ground, now and then.
@@ -313,4 +393,14 @@ pub(super) fn program(settings: &Settings, named: &Named) -> Result<Program, Not
 fn not_started(path: &Path, error: &io::Error) -> NotStarted {
     let said = format!("cannot run {}: {error}", path.display());
     if error.kind() == io::ErrorKind::InvalidData { NotStarted::Damaged(said) } else { NotStarted::Failed(said) }
+}
+
+/// Why a file that is whole was not run. What the kernel says of the file, or of what the file names as its interpreter,
+/// holds for every try; what it says of itself may pass.
+fn not_run(path: &Path, error: &io::Error) -> NotStarted {
+    let of_the_file = [Errno::NOEXEC, Errno::NOENT, Errno::LIBBAD];
+    match Errno::from_io_error(error) {
+        Some(errno) if of_the_file.contains(&errno) => NotStarted::Refused(format!("cannot run {}: {error}", path.display())),
+        _ => not_started(path, error),
+    }
 }

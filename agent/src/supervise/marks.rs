@@ -84,6 +84,9 @@ struct NamedMark {
 struct BootsMark {
     trial: String,
     boots: u32,
+    /// Supervisors of before wrote none.
+    #[serde(default)]
+    stops: u32,
     given_up: Option<String>,
 }
 
@@ -151,7 +154,7 @@ impl Marks {
     #[must_use]
     pub fn boots(&self) -> Reading<Boots> {
         match self.read::<BootsMark>(&self.folder.join(BOOTS)) {
-            Reading::Said(BootsMark { trial, boots, given_up }) => Reading::Said(Boots { trial, boots, given_up }),
+            Reading::Said(BootsMark { trial, boots, stops, given_up }) => Reading::Said(Boots { trial, boots, stops, given_up }),
             Reading::Absent => Reading::Absent,
             Reading::Unreadable => Reading::Unreadable,
         }
@@ -184,7 +187,8 @@ impl Marks {
     /// What the file system says; what was written before still holds.
     pub fn write_boots(&self, boots: &Boots) -> io::Result<()> {
         let given_up = boots.given_up.as_deref().map(|reason| cut(reason, REASON_BYTES).to_owned());
-        self.write_at_last(BOOTS, &BootsMark { trial: boots.trial.clone(), boots: boots.boots, given_up }, BOOTS_RESERVE)
+        let Boots { trial, boots, stops, .. } = boots.clone();
+        self.write_at_last(BOOTS, &BootsMark { trial, boots, stops, given_up }, BOOTS_RESERVE)
     }
 
     /// Takes the space for a trial on a full disk, where it is not held and can be had.

@@ -1,13 +1,15 @@
 //! `swell supervise`: the parent of the agent, which never changes itself (design, section 10).
 //!
 //! Decisions are the core's ([`groundswell_core::install::supervision`]); [`keeper`] carries them out, [`program`] is what
-//! it starts and [`child`] the running agent; `ground` is what it stands on, as far as it can be had. [`marks`] are the files and [`notify`] the datagrams that both sides share; [`own`] is the agent's side of
-//! it: how an agent that is its own product asks to be replaced.
+//! it starts and [`child`] the running agent; `ground` is what it stands on, as far as it can be had. [`marks`] are the files
+//! and [`notify`] the datagrams that both sides share; [`lines`] is where its log goes. [`own`] is the agent's side of it: how
+//! an agent that is its own product asks to be replaced.
 
 pub mod check;
 pub mod child;
 mod ground;
 pub mod keeper;
+pub mod lines;
 pub mod marks;
 pub mod notify;
 pub mod own;

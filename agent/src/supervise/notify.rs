@@ -37,6 +37,9 @@ pub const STOPPING: &str = "STOPPING=1";
 /// Longest datagram that is read.
 pub const MOST_BYTES: usize = 4 * 1024;
 
+/// So many are read in a row.
+const MOST_AT_ONCE: usize = 256;
+
 /// The end that tells.
 #[derive(Debug)]
 pub struct Notifier(StdDatagram);
@@ -61,6 +64,8 @@ impl Notifier {
     /// By the end of a pair that this process has as its standard input. Nothing that it starts inherits it: the end moves
     /// to a descriptor that is closed there, and what reads from the standard input finds it empty.
     ///
+    /// Signs of life come first: where nothing empty can be had, the standard input stays what it is.
+    ///
     /// # Errors
     /// When it is no such end.
     pub fn inherited() -> io::Result<Self> {
@@ -70,8 +75,12 @@ impl Notifier {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the standard input is not the end of a pair"));
         }
         let socket = StdDatagram::from(input.as_fd().try_clone_to_owned()?);
-        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         socket.set_nonblocking(true)?;
+        // An agent that gave no signs for want of an empty input would be killed for that, and every later one too.
+        let empty = File::open("/dev/null").map(OwnedFd::from).or_else(|_| io::pipe().map(|(end, _)| OwnedFd::from(end)));
+        if let Err(error) = empty.and_then(|empty| Ok(rustix::stdio::dup2_stdin(empty)?)) {
+            tracing::warn!(%error, "what this agent starts without an input of its own has the end of its supervisor's pair");
+        }
         Ok(Self(socket))
     }
 
@@ -115,6 +124,24 @@ impl Listener {
     pub async fn hear(&self, from: Pid) -> Vec<Heard> {
         let mut datagram = vec![0; MOST_BYTES];
         let received = self.0.async_io(Interest::READABLE, || receive(&self.0, &mut datagram)).await;
+        Self::said(from, &datagram, received)
+    }
+
+    /// What `from` has said already, without waiting; of a flood only its beginning.
+    #[must_use]
+    pub fn heard(&self, from: Pid) -> Vec<Heard> {
+        let mut said = Vec::new();
+        let mut datagram = vec![0; MOST_BYTES];
+        for _ in 0..MOST_AT_ONCE {
+            match receive(&self.0, &mut datagram) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                received => said.extend(Self::said(from, &datagram, received)),
+            }
+        }
+        said
+    }
+
+    fn said(from: Pid, datagram: &[u8], received: io::Result<(usize, Option<Pid>)>) -> Vec<Heard> {
         match received {
             Ok((length, sender)) if sender == Some(from) => heard(datagram.get(..length).unwrap_or_default()),
             Ok((_, sender)) => {

@@ -91,12 +91,12 @@ impl Machine {
             for action in supervision.handle(NOW, input) {
                 match action {
                     Action::Look => inputs.push_back(Input::Found(marks.facts("another run of the machine", NOW.boot))),
-                    Action::Count { trial, boots } => {
-                        let written = marks.write_boots(&Boots { trial, boots, given_up: None });
+                    Action::Count { trial, boots, stops } => {
+                        let written = marks.write_boots(&Boots { trial, boots, stops, given_up: None });
                         inputs.push_back(Input::Written(written.is_ok()));
                     }
                     Action::GiveUp { trial, boots, reason } => {
-                        let written = marks.write_boots(&Boots { trial, boots, given_up: Some(reason) });
+                        let written = marks.write_boots(&Boots { trial, boots, stops: 0, given_up: Some(reason) });
                         inputs.push_back(Input::Written(written.is_ok()));
                     }
                     // It does no harm when that fails.

@@ -10,6 +10,7 @@ use groundswell_agent::supervise::RESTART;
 use groundswell_agent::supervise::own::{Parent, is_supervised};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::failure::Failure;
 
@@ -94,7 +95,12 @@ pub(crate) fn log_filter(path: &Path, filter: &str) -> Result<EnvFilter, Failure
 
 /// Logs from here on, to standard error.
 pub(crate) fn begin_log(format: LogFormat, filter: EnvFilter) -> Result<(), Failure> {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    begin_log_to(BoxMakeWriter::new(std::io::stderr), format, filter)
+}
+
+/// Logs from here on, to what leads to standard error.
+pub(crate) fn begin_log_to(writer: BoxMakeWriter, format: LogFormat, filter: EnvFilter) -> Result<(), Failure> {
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
     let begun = match format {
         LogFormat::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
         LogFormat::Json => log.json().try_init(),

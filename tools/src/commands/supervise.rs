@@ -3,20 +3,25 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use groundswell_agent::config::Config;
 use groundswell_agent::supervise::check::{Check, check};
 use groundswell_agent::supervise::keeper;
+use groundswell_agent::supervise::lines::Lines;
 use groundswell_agent::supervise::notify::{Notifier, SOCKET};
 use groundswell_agent::supervise::settings::Settings;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
-use super::agent::begin_log;
+use super::agent::begin_log_to;
 use crate::failure::Failure;
 
 /// Output of a build on trial is written on by threads of their own; the checks of files run there too.
 const BLOCKING_THREADS: usize = 4;
+/// The last lines of the log are waited for so long.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// What is typed.
 #[derive(Debug, Args)]
@@ -43,7 +48,11 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     if args.check {
         return Ok(told(&check(&settings)));
     }
-    begin_log(settings.log_format, EnvFilter::new("info"))?;
+    // A log that nobody reads holds up no supervisor; and want of a thread for it keeps none from starting.
+    let lines = Lines::to(std::io::stderr()).ok();
+    let writer =
+        lines.clone().map_or_else(|| BoxMakeWriter::new(std::io::stderr), |lines| BoxMakeWriter::new(move || lines.clone()));
+    begin_log_to(writer, settings.log_format, EnvFilter::new("info"))?;
     let own = std::env::current_exe().map_err(|source| Failure::failed("cannot find this program", source))?;
     let service = match std::env::var(SOCKET).map(|name| Notifier::connect(&name)) {
         Ok(Ok(service)) => Some(service),
@@ -59,6 +68,9 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     let ended = runtime.block_on(keeper::run(&settings, &own, service));
     // A reader of this process's output that does not read must not keep it from ending.
     runtime.shutdown_background();
+    if let Some(lines) = lines {
+        lines.flush_within(LAST_LINES);
+    }
     ended.map(ExitCode::from).map_err(|error| Failure::failed("the supervisor does not run", error))
 }
 

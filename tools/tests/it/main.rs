@@ -9,5 +9,6 @@ mod offline_rollout;
 mod online;
 mod pages;
 mod supervise_check;
+mod supervise_signs;
 mod tidy;
 mod units;

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use super::proc::{Run, find};
+use super::proc::{Run, find, members};
 use crate::install::durable::{read_small, remove_file, replace};
 use crate::install::files::OnDisk;
 
@@ -57,7 +57,7 @@ pub(crate) fn forget(folder: &Path) {
 pub async fn stop(folder: &Path, grace: Duration) {
     let known = known_run(folder);
     let marks = [format!("{MARK}={}", folder.display())];
-    let mut strays = find(None, &marks, folder).await;
+    let mut strays = find(&marks, folder).await;
     strays.retain(|stray| Some(*stray) != known);
     for stray in &strays {
         tracing::warn!(process = %stray, "a stray process of the product is stopped");
@@ -84,32 +84,43 @@ pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
     forget(folder);
 }
 
-/// Ends the leader of a group with its group, and single processes.
+/// Ends the leader of a group with its group, and single processes. Who is in the group is known before the leader is told:
+/// once it has ended, its number may be another's, and what outlives it is ended all the same.
 async fn end(leader: Option<Run>, others: &[Run], grace: Duration) {
     if let Some(leader) = leader {
         tracing::warn!(process = %leader, "a process of an agent that died is stopped");
+    }
+    let mut all: Vec<Run> = leader.iter().chain(others).copied().collect();
+    if let Some((leader, group)) = leader.and_then(|leader| Some((leader, leader.process()?))) {
+        let of_the_group = members(group).await;
+        if !leader.is_over() {
+            all.extend(of_the_group.into_iter().filter(|member| *member != leader));
+        }
     }
     for signal in [Signal::TERM, Signal::KILL] {
         if let Some(leader) = leader {
             leader.signal_group(signal);
         }
-        others.iter().for_each(|other| other.signal(signal));
-        let all: Vec<Run> = leader.iter().chain(others).copied().collect();
+        // The members of the group have it already.
+        let single = if signal == Signal::KILL { all.as_slice() } else { others };
+        single.iter().for_each(|one| one.signal(signal));
         if are_over(&all, grace).await {
             return;
         }
     }
 }
 
-/// Kills what is left of an agent that has ended: its process group, and whatever carries one of these variables
+/// Kills what is left of an agent that has ended: what is `known` of it, and whatever carries one of these variables
 /// (`NAME=value`) in its environment and sees the files of this process at `folder`. Looks again until nothing is found, for
 /// `limit` at most; what then still runs.
 ///
 /// What an agent starts on purpose has a group of its own and gets none of these variables.
-pub(crate) async fn end_strays(group: Option<Pid>, marks: &[String], folder: &Path, limit: Duration) -> Vec<Pid> {
+pub(crate) async fn end_strays(known: &[Run], marks: &[String], folder: &Path, limit: Duration) -> Vec<Pid> {
     let end = Instant::now() + limit;
     loop {
-        let strays = find(group, marks, folder).await;
+        let mut strays = find(marks, folder).await;
+        let known: Vec<Run> = known.iter().filter(|run| !run.is_over() && !strays.contains(run)).copied().collect();
+        strays.extend(known);
         if strays.is_empty() || Instant::now() >= end {
             return strays.into_iter().filter_map(Run::process).collect();
         }
@@ -147,4 +158,31 @@ fn identify(process: Pid) -> Option<Child> {
 
 fn this_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_outlives_the_leader_of_its_group_is_killed_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        // The leader ends when it is told to; the other one does not listen.
+        command.args(["-c", "(trap '' TERM; echo ready; exec sleep 3600 > /dev/null) & exec sleep 3600 > /dev/null"]);
+        let mut leader = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let group = Pid::from_child(&leader);
+        remember(folder.path(), group);
+        let all = members(group).await;
+        assert_eq!(all.len(), 2);
+        stop_known(folder.path(), Duration::from_secs(2)).await;
+        assert!(all.iter().all(|run| run.is_over()));
+        leader.wait().unwrap();
+    }
 }

@@ -7,7 +7,7 @@ mod command;
 pub mod launch;
 pub mod leftover;
 pub mod output;
-mod proc;
+pub(crate) mod proc;
 pub mod process;
 mod signal;
 pub mod supervise;

@@ -41,6 +41,7 @@ pub(crate) struct Stat {
     state: String,
     /// Its process group.
     pub(crate) group: Pid,
+    parent: i32,
     run: Run,
 }
 
@@ -51,11 +52,13 @@ impl Stat {
         let text = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
         let (_, fields) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
-        // These are counted from field 3, the state: the group is field 5, the start field 22.
+        // These are counted from field 3, the state: the parent is field 4, the group
+        // field 5, the start field 22.
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Self {
             state: field(3)?.to_owned(),
             group: Pid::from_raw(field(5)?.parse().ok()?)?,
+            parent: field(4)?.parse().ok()?,
             run: Run { number, started_ticks: field(22)?.parse().ok()? },
         })
     }
@@ -95,8 +98,9 @@ impl Run {
             Ok(held) if !self.is_over() => {
                 let _ = pidfd_send_signal(&held, signal);
             }
-            // An old kernel, or one that is told to refuse this.
-            Err(Errno::NOSYS | Errno::PERM) if !self.is_over() => {
+            Err(Errno::SRCH) => {}
+            // An old kernel, one that is told to refuse this, or no descriptor is left.
+            Err(_) if !self.is_over() => {
                 let _ = kill_process(process, signal);
             }
             _ => {}
@@ -117,15 +121,32 @@ impl std::fmt::Display for Run {
     }
 }
 
-/// Running processes, but for this one, that are in `group`, or that see the files of this process at `folder` and have one
-/// of these variables (`NAME=value`) in their environment.
-pub(crate) async fn find(group: Option<Pid>, marks: &[String], folder: &Path) -> Vec<Run> {
+/// Running processes of a group, but for this one. The number of a group belongs to another one once nobody is left in it
+/// and its leader was waited for: ask while the leader runs, or is not waited for.
+pub(crate) async fn members(group: Pid) -> Vec<Run> {
+    let wanted = move |process: Pid| {
+        let stat = Stat::of(process).filter(|stat| !stat.has_ended())?;
+        (stat.group == group).then_some(stat.run)
+    };
+    look(numbers(), Arc::new(wanted)).await
+}
+
+/// Children of this process that have ended and are not waited for.
+pub(crate) fn ended_children() -> Vec<Pid> {
+    let own = std::process::id();
+    let is_ours = |stat: Stat| stat.has_ended() && u32::try_from(stat.parent) == Ok(own);
+    numbers().into_iter().filter(|process| Stat::of(*process).is_some_and(is_ours)).collect()
+}
+
+/// Running processes, but for this one, that see the files of this process at `folder` and have one of these variables
+/// (`NAME=value`) in their environment.
+pub(crate) async fn find(marks: &[String], folder: &Path) -> Vec<Run> {
     let (marks, folder) = (marks.to_vec(), folder.to_owned());
     let wanted = move |process: Pid| {
         let stat = Stat::of(process).filter(|stat| !stat.has_ended())?;
-        let wanted = || is_marked(process, &marks) && shares_files(process, &folder);
+        let wanted = is_marked(process, &marks) && shares_files(process, &folder);
         // What was read of the number may be another's by now: it is wanted for what it was at one instant.
-        (group == Some(stat.group) || (wanted() && Run::of(process) == Some(stat.run))).then_some(stat.run)
+        (wanted && Run::of(process) == Some(stat.run)).then_some(stat.run)
     };
     look(numbers(), Arc::new(wanted)).await
 }

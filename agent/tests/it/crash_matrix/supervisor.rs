@@ -261,12 +261,12 @@ impl Run {
         let marks = self.marks();
         match action {
             Action::Look => return Some(Input::Found(marks.facts("a run", Time(0)))),
-            Action::Count { trial, boots } => {
-                let written = marks.write_boots(&Boots { trial, boots, given_up: None });
+            Action::Count { trial, boots, stops } => {
+                let written = marks.write_boots(&Boots { trial, boots, stops, given_up: None });
                 return Some(Input::Written(written.is_ok()));
             }
             Action::GiveUp { trial, boots, reason } => {
-                let written = marks.write_boots(&Boots { trial, boots, given_up: Some(reason) });
+                let written = marks.write_boots(&Boots { trial, boots, stops: 0, given_up: Some(reason) });
                 self.known.given_up |= written.is_ok();
                 return Some(Input::Written(written.is_ok()));
             }

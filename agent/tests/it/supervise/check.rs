@@ -121,10 +121,10 @@ fn a_check_tells_of_a_trial_and_of_the_agent_that_runs() {
     let mut machine = ready(confirmed(""));
     let mark = trial_of(machine.fill(Slot::B, "fine"));
     machine.marks().write_trial(&mark).unwrap();
-    machine.marks().write_boots(&Boots { trial: "1.1".to_owned(), boots: 1, given_up: None }).unwrap();
+    machine.marks().write_boots(&Boots { trial: "1.1".to_owned(), boots: 1, stops: 0, given_up: None }).unwrap();
     let found = checked(&machine);
     assert!(matches!(found.build, Build::Trial { boots: 2, .. }), "{found:?}");
-    machine.marks().write_boots(&Boots { trial: "1.1".to_owned(), boots: 3, given_up: None }).unwrap();
+    machine.marks().write_boots(&Boots { trial: "1.1".to_owned(), boots: 3, stops: 0, given_up: None }).unwrap();
     let found = checked(&machine);
     assert!(matches!(found.build, Build::Confirmed(_)), "{found:?}");
     says(&found.wrong, "started 3 times without being confirmed");

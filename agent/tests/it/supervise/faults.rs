@@ -26,7 +26,7 @@ fn is_up(machine: &Machine) {
     assert_eq!(machine.starts("own fine"), 0, "{}", machine.told());
 }
 
-fn logs(machine: &Machine, what: &str) {
+pub(super) fn logs(machine: &Machine, what: &str) {
     let began = Instant::now();
     while !machine.told().contains(what) {
         assert!(began.elapsed() < PATIENCE, "not logged: {what}\n{}", machine.told());
@@ -153,4 +153,39 @@ fn s5_the_confirmed_build_takes_its_place_back_when_its_file_is_whole_again() {
     fs::rename(binary.with_extension("new"), &binary).unwrap();
     machine.sees("the confirmed build is back", |noted| noted.contains("end\nstart a fine") && noted.ends_with("up\n"));
     assert_eq!(machine.starts("own fine"), 1);
+}
+
+#[test]
+fn s6_an_agent_gives_signs_of_life_where_nothing_empty_can_be_its_standard_input() {
+    let mut machine = confirmed("silence = \"5s\"\n");
+    let Some(command) = mounting("mount -t tmpfs none /dev") else { return };
+    machine.start_as(command);
+    is_up(&machine);
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
+}
+
+#[test]
+fn s6_a_lock_that_another_user_may_have_had_taken_keeps_no_supervisor_from_starting() {
+    let mut machine = confirmed("");
+    fs::set_permissions(machine.data(), fs::Permissions::from_mode(0o755)).unwrap();
+    // As a program would that is setuid, and has inherited the file from whoever has run it.
+    let held = fs::File::open(machine.data()).unwrap();
+    held.lock().unwrap();
+    machine.start();
+    is_up(&machine);
+    logs(&machine, "other users can read the folder");
+    // The file that nobody else can open decides.
+    let first = machine.supervisor.take();
+    machine.start();
+    assert_eq!(machine.ends().code(), Some(1));
+    machine.supervisor = first;
+    assert_eq!(machine.starts("a fine"), 1);
+
+    let mut machine = confirmed("");
+    fs::set_permissions(machine.data(), fs::Permissions::from_mode(0o700)).unwrap();
+    let held = fs::File::open(machine.data()).unwrap();
+    held.lock().unwrap();
+    machine.start();
+    assert_eq!(machine.ends().code(), Some(1), "nobody else can have it: {}", machine.told());
 }

@@ -23,6 +23,8 @@ pub(super) const OWN: &str = "GROUNDSWELL_TEST_OWN";
 pub(super) const SERVICE: &str = "GROUNDSWELL_TEST_SERVICE";
 pub(super) const KIND: &str = "GROUNDSWELL_TEST_AGENT";
 pub(super) const DATA: &str = "GROUNDSWELL_TEST_DATA";
+/// A supervisor that adopts orphans, as process 1 does.
+pub(super) const ADOPTS: &str = "GROUNDSWELL_TEST_ADOPTS";
 pub(super) const PRODUCT: &str = "swell";
 /// Longest that anything takes here, on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

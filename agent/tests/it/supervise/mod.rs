@@ -6,6 +6,7 @@ mod check;
 mod faults;
 mod machine;
 mod program;
+mod stops;
 mod strays;
 
 use std::fs;
@@ -26,16 +27,20 @@ use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::{Boots, Named, Reading};
 use groundswell_core::time::Time;
 use proptest::prelude::*;
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, getpgid, getpid, getppid, kill_process, set_child_subreaper, setpgid};
+use sha2::Digest as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::machine::{CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note, trial_of};
+use self::machine::{ADOPTS, CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note, trial_of};
 
 /// Not a test: the process of a supervisor, when it is started as one.
 #[test]
 fn supervisor_process() {
     let (Some(config), Some(own)) = (std::env::var_os(CONFIG), std::env::var_os(OWN)) else { return };
     let settings = Settings::load(Path::new(&config)).unwrap();
+    if std::env::var_os(ADOPTS).is_some() {
+        set_child_subreaper(Some(getpid())).unwrap();
+    }
     tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_target(false).init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let service = std::env::var(SERVICE).ok().map(|name| Notifier::connect(&name).unwrap());
@@ -74,6 +79,8 @@ fn agent_process() {
             std::process::exit(101);
         }
         "hangs" => std::thread::sleep(Duration::from_secs(3_600)),
+        "deserts" => setpgid(None, Some(getpgid(getppid()).unwrap())).unwrap(),
+        "orphans" => strays::orphan(&data),
         "litters" => {
             strays::litter(&data);
             std::process::exit(101);
@@ -107,7 +114,7 @@ fn agent_process() {
                 _ = hangup.recv() => note(&data, "HUP"),
                 _ = user1.recv() => note(&data, "USR1"),
                 _ = user2.recv() => return i32::from(RESTART),
-                _ = terminate.recv(), if kind != "deaf" => return 7,
+                _ = terminate.recv(), if kind != "deaf" && kind != "deserts" => return 7,
                 () = tokio::time::sleep(Duration::from_millis(50)) => {}
             }
         }
@@ -186,7 +193,7 @@ fn a_build_on_trial_that_confirms_itself_stays_and_is_started_again_for_ever() {
         kill_process(machine.agent(), Signal::KILL).unwrap();
         machine.sees("it runs again", |noted| noted.matches("start b confirms").count() == crash && noted.ends_with("up\n"));
     }
-    assert_eq!(machine.boots(), Boots { trial: "1.1".to_owned(), boots: 1, given_up: None });
+    assert_eq!(machine.boots(), Boots { trial: "1.1".to_owned(), boots: 1, stops: 0, given_up: None });
     assert_eq!(machine.starts("a fine"), 1);
 }
 
@@ -232,13 +239,29 @@ fn a_damaged_build_is_never_started() {
     machine.signal(Signal::USR2);
     machine.sees("the confirmed build is back", |noted| noted.matches("start a fine").count() == 2);
     assert_eq!(machine.starts("b fine"), 0);
-    assert!(machine.boots().given_up.is_some_and(|why| why.contains("cannot be started")));
+    let boots = machine.boots();
+    assert_eq!(boots.boots, 0, "it was never tried: {boots:?}");
+    assert!(boots.given_up.is_some_and(|why| why.contains("cannot be started")));
     machine.trials = 1;
 
     // The confirmed one too: what is left is the supervisor's own.
     fs::write(machine.data().join("products").join(PRODUCT).join("slots/a").join(PRODUCT), "nothing").unwrap();
     kill_process(machine.agent(), Signal::KILL).unwrap();
     machine.sees("its own build runs", |noted| noted.contains("start own fine"));
+}
+
+#[test]
+fn a_whole_file_that_the_kernel_cannot_run_is_to_blame() {
+    let machine = Machine::confirmed("");
+    machine.fill(Slot::B, "fine");
+    let text = "#!/nowhere/to/be/found\n";
+    fs::write(machine.data().join("products").join(PRODUCT).join("slots/b").join(PRODUCT), text).unwrap();
+    let named = Named { slot: Slot::B, sha256: Digest(sha2::Sha256::digest(text).into()), size_bytes: text.len() as u64 };
+    machine.marks().write_trial(&trial_of(named)).unwrap();
+    machine.signal(Signal::USR2);
+    machine.sees("the confirmed build is back", |noted| noted.matches("start a fine").count() == 2);
+    let boots = machine.boots();
+    assert!(boots.boots == 3 && boots.given_up.is_some(), "{boots:?}");
 }
 
 #[test]
@@ -336,12 +359,12 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read_back(
-        trial in "[0-9]{1,9}\\.[0-9]{1,9}", boots in any::<u32>(), why in proptest::option::of(".{0,80}"),
+        trial in "[0-9]{1,9}\\.[0-9]{1,9}", boots in any::<u32>(), stops in any::<u32>(), why in proptest::option::of(".{0,80}"),
         sha256 in any::<[u8; 32]>(), size_bytes in any::<u64>(), seconds in 0u64..1_000_000, since in 0u64..1_000_000_000,
     ) {
         let folder = tempfile::tempdir().unwrap();
         let marks = Marks::new(Arc::new(OnDisk), folder.path(), None);
-        let boots = Boots { trial: trial.clone(), boots, given_up: why };
+        let boots = Boots { trial: trial.clone(), boots, stops, given_up: why };
         marks.write_boots(&boots).unwrap();
         prop_assert_eq!(marks.boots(), Reading::Said(boots));
         let mark = TrialMark {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, test_kill_process};
 
-use super::machine::{KIND, Machine, PATIENCE, note};
+use super::machine::{ADOPTS, KIND, Machine, PATIENCE, note};
 
 /// Of what is private between a supervisor and its agent nothing reaches what an agent starts on purpose.
 const PRIVATE: [&str; 5] = [
@@ -43,6 +43,13 @@ pub(super) fn other_voice() -> Child {
     let mut voice = Command::new(std::env::current_exe().unwrap());
     voice.args(["--exact", "supervise::agent_process", "--nocapture"]).env(KIND, "voice");
     voice.stdin(Stdio::inherit()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// A process whose parent ends before it does, and which then ends too.
+pub(super) fn orphan(data: &Path) {
+    let mut shell = Command::new("sh");
+    let told = shell.args(["-c", "sleep 0.05 > /dev/null & echo $!"]).output().unwrap();
+    note(data, &format!("stray {}", String::from_utf8(told.stdout).unwrap().trim()));
 }
 
 fn noted(machine: &Machine, what: &str) -> Vec<Pid> {
@@ -125,4 +132,31 @@ fn no_other_process_gives_signs_of_life_in_the_place_of_a_build_that_hangs() {
     let boots = machine.boots();
     assert!(boots.given_up.is_some_and(|why| why.contains("not up within 2 s")), "{}", machine.told());
     assert_eq!(machine.starts("b ventriloquist"), 1);
+}
+
+#[test]
+fn an_agent_that_has_left_its_process_group_is_killed_too() {
+    let mut machine = Machine::new("");
+    let config = machine.folder.path().join("agent.toml");
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap().replace("20s", "200ms")).unwrap();
+    machine.script(&machine.folder.path().join("own"), "deserts");
+    machine.start();
+    machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(137), "{}", machine.told());
+}
+
+#[test]
+fn orphans_are_waited_for_and_their_agent_is_not_taken_for_one() {
+    let mut machine = Machine::new("");
+    machine.script(&machine.folder.path().join("own"), "orphans");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(ADOPTS, "1");
+    machine.start_as(command);
+    machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    let orphan = noted(&machine, "stray ")[0];
+    until(&machine, || test_kill_process(orphan).is_err());
+    machine.signal(Signal::TERM);
+    assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
+    assert_eq!(machine.starts("own orphans"), 1);
 }

@@ -6,6 +6,9 @@
 //!    │  └───────────────────┘            ▲
 //!    ├─► GivingUp ─► Looking             │ a look at the files: of a trial, or for a better build
 //!    └─► Pausing ─► Looking              └──┘
+//!
+//! Starting ─► Uncounting ─► Pausing      Running ─► Ending ─► Over
+//!             nothing was executed                  told to stop, and the trial was well
 //! ```
 
 use alloc::format;
@@ -18,8 +21,11 @@ use super::{Action, Announcement, Build, End, Facts, Input, Named, NotStarted, N
 use crate::time::Now;
 
 /// How often in a row a confirmed build is tried that cannot be started for a reason that may pass, before the next best
-/// one takes its place: about half a minute, by the pauses between.
+/// one takes its place: about half a minute, by the pauses between. A build on trial is tried as often.
 const MOST_TRIES: u32 = 6;
+/// So many orderly stops of one trial do not count as its boots. No more: a build that has the machine restarted each time
+/// would otherwise be tried for ever.
+const MOST_STOPS: u32 = 10;
 
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -33,7 +39,11 @@ pub(super) enum State {
     GivingUp,
     /// Waits for the child.
     Starting(Build),
+    /// Waits until a boot that did not happen is written back; how long to pause then.
+    Uncounting(u64),
     Running(Child),
+    /// Waits until the boot that a stop ended is written back; the exit code.
+    Ending(u8),
     Pausing(u64),
     Over,
 }
@@ -50,6 +60,10 @@ pub struct Supervision {
     unfit: Vec<Named>,
     /// How often a confirmed build could not be started since one was, for a reason that may pass.
     pub(super) tries: u32,
+    /// The same of the build on trial, since anything was started.
+    trial_tries: u32,
+    /// How many orderly stops of the trial that is started were not counted.
+    stops: u32,
     /// The confirmed build that is written down a second time.
     remembered: Option<Named>,
     /// What is started is not the first choice: looked for again while it runs.
@@ -72,6 +86,8 @@ impl Supervision {
             abandoned: None,
             unfit: Vec::new(),
             tries: 0,
+            trial_tries: 0,
+            stops: 0,
             remembered: None,
             second_best: false,
             better_after_ms: terms.backoff_longest_ms,
@@ -117,6 +133,11 @@ impl Supervision {
             (State::GivingUp, Input::Written(_)) => (State::Looking(None), vec![Action::Look]),
             (State::Starting(build), Input::Started(Ok(()))) => self.started(now, build),
             (State::Starting(build), Input::Started(Err(why))) => self.not_started(now, build, &why),
+            (State::Uncounting(_), Input::Written(_)) if self.stopping => self.end(0),
+            (State::Uncounting(pause_ms), Input::Written(_)) => {
+                (State::Pausing(now.awake_ms.saturating_add(pause_ms)), Vec::new())
+            }
+            (State::Ending(code), Input::Written(_)) => (State::Over, vec![Action::End(code)]),
             (State::Running(child), input) => self.watch(now, child, input),
             (State::Pausing(_), Input::Stop) => self.end(0),
             (State::Pausing(until_ms), Input::Wake) if now.awake_ms >= until_ms => {
@@ -181,7 +202,8 @@ impl Supervision {
         }
         match &build {
             Build::Trial { trial, boots } => {
-                actions.push(Action::Count { trial: trial.name.clone(), boots: *boots });
+                self.stops = facts.boots.said().filter(|said| said.trial == trial.name).map_or(0, |said| said.stops);
+                actions.push(Action::Count { trial: trial.name.clone(), boots: *boots, stops: self.stops });
                 (State::Counting(build), actions)
             }
             Build::Confirmed(_) | Build::Own => self.start_after(build, actions),
@@ -225,6 +247,7 @@ impl Supervision {
     fn give_up(&mut self, trial: String, boots: u32, reason: String) -> (State, Vec<Action>) {
         self.abandoned = Some(trial.clone());
         self.backoff_ms = self.terms.backoff_ms;
+        self.trial_tries = 0;
         let say = Action::Say(Notice::GoesBack(reason.clone()));
         (State::GivingUp, vec![say, Action::GiveUp { trial, boots, reason }])
     }
@@ -247,7 +270,7 @@ impl Supervision {
 
     fn start_after(&mut self, build: Build, mut actions: Vec<Action>) -> (State, Vec<Action>) {
         if self.stopping {
-            return self.end(0);
+            return self.end_before(&build);
         }
         actions.push(Action::Say(Notice::Starts(build.clone())));
         actions.push(Action::Start(build.clone()));
@@ -261,6 +284,10 @@ impl Supervision {
             self.better_after_ms = self.better_after_ms.saturating_mul(2).min(most_ms);
         }
         let mut actions = vec![Action::Announce(Announcement::Alive)];
+        self.trial_tries = 0;
+        if matches!(build, Build::Trial { .. }) {
+            self.backoff_ms = self.terms.backoff_ms;
+        }
         if let Build::Confirmed(named) = &build {
             self.tries = 0;
             // Only now: one that cannot be started does not drive out one that could.
@@ -279,35 +306,74 @@ impl Supervision {
 
     fn not_started(&mut self, now: Now, build: Build, why: &NotStarted) -> (State, Vec<Action>) {
         if self.stopping {
-            return self.end(0);
+            return self.end_before(&build);
         }
-        let (NotStarted::Damaged(said) | NotStarted::Failed(said)) = why;
-        let may_pass = matches!(why, NotStarted::Failed(_));
+        let (NotStarted::Damaged(said) | NotStarted::Refused(said) | NotStarted::Failed(said)) = why;
         let say = Action::Say(Notice::CannotStart(build.clone(), said.clone()));
-        let again_after = |pause_ms: u64| {
-            let say = Action::Say(Notice::TriesAgain { build: build.clone(), why: said.clone(), pause_ms });
-            (State::Pausing(now.awake_ms.saturating_add(pause_ms)), vec![say])
-        };
+        let again = |pause_ms: u64| Action::Say(Notice::TriesAgain { build: build.clone(), why: said.clone(), pause_ms });
+        let after = |pause_ms: u64| State::Pausing(now.awake_ms.saturating_add(pause_ms));
         match &build {
-            Build::Trial { trial, boots } if may_pass && *boots < trial.most_boots => again_after(self.terms.backoff_ms),
             Build::Trial { trial, boots } => {
-                let (state, mut actions) = self.give_up(trial.name.clone(), *boots, format!("it cannot be started: {said}"));
+                // Nothing was executed: this boot tells nothing of the build, but for a file that the kernel cannot run.
+                let executed = boots.saturating_sub(u32::from(!matches!(why, NotStarted::Refused(_))));
+                match why {
+                    NotStarted::Refused(_) if *boots < trial.most_boots => {
+                        return (after(self.terms.backoff_ms), vec![again(self.terms.backoff_ms)]);
+                    }
+                    NotStarted::Failed(_) if self.trial_tries.saturating_add(1) < MOST_TRIES => {
+                        self.trial_tries = self.trial_tries.saturating_add(1);
+                        let pause_ms = self.next_pause();
+                        let back = Action::Count { trial: trial.name.clone(), boots: executed, stops: self.stops };
+                        return (State::Uncounting(pause_ms), vec![again(pause_ms), back]);
+                    }
+                    _ => {}
+                }
+                let (state, mut actions) = self.give_up(trial.name.clone(), executed, format!("it cannot be started: {said}"));
                 actions.insert(0, say);
                 (state, actions)
             }
             Build::Confirmed(named) => {
+                let may_pass = !matches!(why, NotStarted::Damaged(_));
                 self.tries = self.tries.saturating_add(u32::from(may_pass));
                 if may_pass && self.tries < MOST_TRIES {
-                    return again_after(self.next_pause());
+                    let pause_ms = self.next_pause();
+                    return (after(pause_ms), vec![again(pause_ms)]);
                 }
                 self.unfit.push(named.clone());
                 (State::Looking(None), vec![say, Action::Look])
             }
-            Build::Own => again_after(self.next_pause()),
+            Build::Own => {
+                let pause_ms = self.next_pause();
+                (after(pause_ms), vec![again(pause_ms)])
+            }
         }
     }
 
     pub(super) fn end(&mut self, code: u8) -> (State, Vec<Action>) {
         (State::Over, vec![Action::Announce(Announcement::Stopping), Action::End(code)])
+    }
+
+    /// Told to stop before a build was started: a boot that was counted did not happen.
+    fn end_before(&mut self, build: &Build) -> (State, Vec<Action>) {
+        match build {
+            Build::Trial { trial, boots } => {
+                let back = Action::Count { trial: trial.name.clone(), boots: boots.saturating_sub(1), stops: self.stops };
+                (State::Ending(0), vec![Action::Announce(Announcement::Stopping), back])
+            }
+            Build::Confirmed(_) | Build::Own => self.end(0),
+        }
+    }
+
+    /// What a child that ends because the supervisor was told to stop leads to. A trial that was up until then has not failed:
+    /// machines are restarted in the middle of one.
+    pub(super) fn end_after(&mut self, child: &Child, code: u8) -> (State, Vec<Action>) {
+        match &child.build {
+            Build::Trial { trial, boots } if child.is_well() && self.stops < MOST_STOPS => {
+                let stops = self.stops.saturating_add(1);
+                let back = Action::Count { trial: trial.name.clone(), boots: boots.saturating_sub(1), stops };
+                (State::Ending(code), vec![back])
+            }
+            _ => (State::Over, vec![Action::End(code)]),
+        }
     }
 }

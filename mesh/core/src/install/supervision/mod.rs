@@ -2,6 +2,7 @@
 //!
 //! Pure, like the machine of installs: it is told what happened ([`Input`]) and says what to do ([`Action`]). Only boots of a
 //! build on trial are counted, and each before it happens; a confirmed build is started again for ever, with a growing pause.
+//! A start that executed nothing, and one that an orderly stop ended while the build was well, are taken back.
 //! When a trial ends [`Trial::most_boots`] times, gives no sign of life, or is not confirmed in time, the last confirmed build
 //! comes back. What cannot be read or written leads to that build too, and where that is damaged, or cannot be started for a
 //! while, to the build that the supervisor is itself: there is always one to run (S6). While that one runs the confirmed one
@@ -66,6 +67,8 @@ pub struct Boots {
     pub trial: String,
     /// How often it was started.
     pub boots: u32,
+    /// How often it was well when the supervisor was told to stop; such a start is not among its boots.
+    pub stops: u32,
     /// Why it was given up, once it was.
     pub given_up: Option<String>,
 }
@@ -185,6 +188,9 @@ pub struct End {
 pub enum NotStarted {
     /// Its file is not the one that is named: no later try helps.
     Damaged(String),
+    /// The kernel cannot run the file, whole as it is: it is another machine's, or what is to interpret it is missing. Of a
+    /// build on trial this is the build's own fault.
+    Refused(String),
     /// Anything else, which may pass: too many processes, too little memory, a disk that does not answer or is not mounted.
     Failed(String),
 }
@@ -207,6 +213,9 @@ pub enum Input {
     Ready,
     /// The child gives a sign of life.
     Alive,
+    /// So many milliseconds of awake time the supervisor did not run although it wanted to, and its child most likely did
+    /// not either: both were stopped, or their machine was.
+    Overslept(u64),
     /// The child ended.
     Ended(End),
     /// Whoever runs the supervisor wants it to end. The signal itself has gone to the child already, if there is one.
@@ -220,12 +229,14 @@ pub enum Input {
 pub enum Action {
     /// Read the files.
     Look,
-    /// Write down that this trial is started for the `boots`-th time, durably.
+    /// Write down how often this trial is started, durably: before each boot, and after one that does not count.
     Count {
         /// The trial.
         trial: String,
         /// Counting the one to come.
         boots: u32,
+        /// How many of its starts ended with an orderly stop, and are not counted.
+        stops: u32,
     },
     /// Write down that this trial is over, durably.
     GiveUp {

@@ -57,6 +57,18 @@ impl Child {
         }
     }
 
+    /// Up, and not found to have failed.
+    pub(super) fn is_well(&self) -> bool {
+        self.ready && self.doomed.is_none()
+    }
+
+    /// Time in which it could do nothing counts for nothing.
+    fn oversleep(&mut self, ms: u64) {
+        self.alive_ms = self.alive_ms.saturating_add(ms);
+        self.since_ms = self.since_ms.saturating_add(ms);
+        self.kill_at_ms = self.kill_at_ms.map(|at_ms| at_ms.saturating_add(ms));
+    }
+
     /// When a child that says nothing more counts as hanging.
     fn silent_at(&self, terms: &Terms) -> u64 {
         if self.ready {
@@ -101,10 +113,8 @@ impl Supervision {
                 self.ask_to_end(now, &mut child);
                 actions.push(Action::Announce(Announcement::Stopping));
             }
-            Input::Ended(end) if self.stopping => {
-                let (state, _) = self.end(end.code);
-                return (state, vec![Action::End(end.code)]);
-            }
+            Input::Ended(end) if self.stopping => return self.end_after(&child, end.code),
+            Input::Overslept(ms) => child.oversleep(ms),
             Input::Ended(end) => return (State::Looking(Some((child, end))), vec![Action::Look]),
             Input::Found(facts) => return self.look_at(now, child, &facts),
             Input::Checked(true) if child.better_at_ms.is_some() && child.kill_at_ms.is_none() => {

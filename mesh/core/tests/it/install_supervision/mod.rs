@@ -1,5 +1,6 @@
 //! The supervisor's decisions, played against a world of random agents, torn files, full disks and crashes at any place.
 
+mod stops;
 mod unfit;
 mod world;
 
@@ -227,6 +228,8 @@ enum Op {
     Damage,
     Fail(u32),
     Deaf(bool),
+    Restart,
+    Oversleep(u64),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -246,6 +249,8 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Damage),
         (1u32..9).prop_map(Op::Fail),
         any::<bool>().prop_map(Op::Deaf),
+        Just(Op::Restart),
+        (0u64..200_000).prop_map(Op::Oversleep),
     ]
 }
 
@@ -289,6 +294,14 @@ fn play(world: &mut World, op: Op) {
         Op::Damage => world.damaged.extend(world.disk.confirmed_sha256()),
         Op::Fail(starts) => world.failing = starts,
         Op::Deaf(deaf) => world.deaf = deaf,
+        Op::Restart if world.child.is_some() && world.killed_in.is_none() => {
+            world.stops += u32::from(on_trial.is_some());
+            world.restart();
+        }
+        Op::Oversleep(ms) => {
+            world.now_ms += ms;
+            world.feed(Input::Overslept(ms));
+        }
         _ => {}
     }
 }

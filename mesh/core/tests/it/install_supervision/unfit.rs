@@ -1,5 +1,6 @@
 //! Builds that cannot be started: for a while, for ever, or until somebody mends their file.
 
+use groundswell_core::digest::Digest;
 use groundswell_core::install::supervision::{Action, Build, Input, Notice, Reading};
 
 use super::world::{MOST_BOOTS, MOST_TRIES, TERMS, World};
@@ -124,22 +125,67 @@ fn a_confirmed_build_that_never_starts_disturbs_the_one_in_its_place_once_an_hou
 }
 
 #[test]
-fn a_build_on_trial_that_cannot_be_started_for_a_while_has_its_other_boots() {
-    let mut world = World::settled();
-    world.failing = 1;
-    let trial = world.upgrade();
-    world.pass(TERMS.backoff_ms);
-    assert!(matches!(&world.child, Some(Build::Trial { trial: tried, boots: 2 }) if tried.name == trial.name));
+fn a_start_of_a_trial_that_executes_nothing_is_not_counted_and_not_blamed_on_the_build() {
+    for failing in 1..MOST_TRIES {
+        let mut world = World::settled();
+        world.failing = failing;
+        let trial = world.upgrade();
+        let mut pauses = Vec::new();
+        while world.child.is_none() {
+            let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
+            assert_eq!((boots.boots, &boots.given_up), (0, &None));
+            let pause_ms = world.machine.wait_ms(world.now()).unwrap();
+            pauses.push(pause_ms / 1_000);
+            world.pass(pause_ms);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16][..pauses.len()], "as those of a confirmed build");
+        assert_eq!(pauses.len(), usize::try_from(failing).unwrap());
+        assert!(matches!(&world.child, Some(Build::Trial { trial: tried, boots: 1 }) if tried.name == trial.name));
+    }
 
     let mut world = World::settled();
     let before = world.confirmed().unwrap();
-    world.failing = MOST_BOOTS;
+    world.failing = MOST_TRIES;
+    world.upgrade();
+    world.pass(TERMS.backoff_longest_ms);
+    assert_eq!(world.child, Some(Build::Confirmed(before)));
+    let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
+    let why = boots.given_up.as_deref().unwrap();
+    assert!(boots.boots == 0 && why.contains("too many processes"), "{boots:?}");
+}
+
+#[test]
+fn only_the_starts_of_a_trial_that_executed_something_are_blamed_on_it() {
+    let mut world = World::settled();
+    world.upgrade();
+    world.end_child(101, false);
+    world.failing = MOST_TRIES;
+    world.pass(2 * TERMS.backoff_longest_ms);
+    let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
+    assert!(boots.boots == 1 && boots.given_up.is_some(), "{boots:?}");
+}
+
+#[test]
+fn a_trial_whose_file_rots_after_it_was_staged_was_never_tried() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.damaged.insert(Digest([world.builds + 1; 32]));
+    world.upgrade();
+    assert_eq!(world.child, Some(Build::Confirmed(before)), "at once");
+    let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
+    assert!(boots.boots == 0 && boots.given_up.is_some(), "{boots:?}");
+}
+
+#[test]
+fn a_build_that_the_kernel_cannot_run_is_to_blame() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.unrunnable.insert(Digest([world.builds + 1; 32]));
     world.upgrade();
     world.pass(u64::from(MOST_BOOTS) * TERMS.backoff_ms);
     assert_eq!(world.child, Some(Build::Confirmed(before)));
     let Reading::Said(boots) = &world.disk.boots else { panic!("it is written down") };
-    let why = boots.given_up.as_deref().unwrap();
-    assert!(boots.boots == MOST_BOOTS && why.contains("too many processes"), "{boots:?}");
+    assert!(boots.boots == MOST_BOOTS && boots.given_up.as_ref().is_some_and(|why| why.contains("exec format")), "{boots:?}");
 }
 
 #[test]

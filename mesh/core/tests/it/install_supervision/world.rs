@@ -32,6 +32,10 @@ pub(super) struct World {
     pub(super) writes_fail: bool,
     /// Builds whose file is damaged.
     pub(super) damaged: BTreeSet<Digest>,
+    /// Builds that the kernel cannot run.
+    pub(super) unrunnable: BTreeSet<Digest>,
+    /// Orderly stops of a trial that was well.
+    pub(super) stops: u32,
     /// So many of the next starts fail for a reason that passes.
     pub(super) failing: u32,
     /// Starts of confirmed builds fail so for ever; their files are whole.
@@ -61,6 +65,8 @@ impl World {
             trial_since_ms: 0,
             writes_fail: false,
             damaged: BTreeSet::new(),
+            unrunnable: BTreeSet::new(),
+            stops: 0,
             failing: 0,
             confirmed_fails: false,
             refused: 0,
@@ -95,7 +101,7 @@ impl World {
         Now { awake_ms: self.now_ms, boot: Time(self.now_ms), wall: Timestamp::default() }
     }
 
-    fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> Facts {
         let mut facts = self.disk.clone();
         if let Reading::Said(trial) = &mut facts.trial {
             trial.left_ms = TRIAL_MS.saturating_sub(self.now_ms - self.trial_since_ms);
@@ -123,9 +129,11 @@ impl World {
     fn perform(&mut self, action: Action) -> Option<Input> {
         match action {
             Action::Look => return Some(Input::Found(self.facts())),
-            Action::Count { trial, boots } => return Some(Input::Written(self.write(Boots { trial, boots, given_up: None }))),
+            Action::Count { trial, boots, stops } => {
+                return Some(Input::Written(self.write(Boots { trial, boots, stops, given_up: None })));
+            }
             Action::GiveUp { trial, boots, reason } => {
-                let written = self.write(Boots { trial: trial.clone(), boots, given_up: Some(reason) });
+                let written = self.write(Boots { trial: trial.clone(), boots, stops: 0, given_up: Some(reason) });
                 if written {
                     self.given_up.insert(trial);
                 }
@@ -154,14 +162,12 @@ impl World {
         assert!(self.child.is_none(), "two agents at once");
         match &build {
             Build::Trial { trial, boots } => {
-                let counted = Boots { trial: trial.name.clone(), boots: *boots, given_up: None };
-                assert_eq!(self.disk.boots, Reading::Said(counted), "a boot is counted, durably, before it happens");
+                let Reading::Said(counted) = &self.disk.boots else { panic!("a boot is counted before it happens") };
+                assert_eq!((&counted.trial, counted.boots), (&trial.name, *boots), "durably");
+                assert_eq!(counted.given_up, None);
                 assert_ne!(self.disk.confirmed, Reading::Said(trial.build.clone()), "a confirmed build is not on trial");
                 assert_ne!(self.disk.confirmed, Reading::Unreadable, "what is torn leads to the last confirmed build");
                 assert!(!self.given_up.contains(&trial.name), "what was given up is not started again");
-                let starts = self.starts.entry(trial.name.clone()).or_default();
-                *starts += 1;
-                assert!(*starts <= trial.most_boots, "a trial is started {MOST_BOOTS} times at most");
             }
             Build::Confirmed(named) => {
                 let (confirmed, remembered) = (&self.disk.confirmed, &self.disk.remembered);
@@ -192,6 +198,15 @@ impl World {
         }
         if is_confirmed {
             self.refused = 0;
+        }
+        if let Build::Trial { trial, .. } = &build {
+            let refused_by_the_kernel = self.unrunnable.contains(&trial.build.sha256);
+            if refused_by_the_kernel {
+                return Err(NotStarted::Refused("exec format error".to_owned()));
+            }
+            let starts = self.starts.entry(trial.name.clone()).or_default();
+            *starts += 1;
+            assert!(*starts <= trial.most_boots + self.stops, "a trial is started {MOST_BOOTS} times at most");
         }
         self.child = Some(build);
         self.dying = false;
@@ -233,6 +248,15 @@ impl World {
         self.feed(Input::Begin);
     }
 
+    /// The machine is restarted in an orderly way.
+    pub(super) fn restart(&mut self) {
+        self.feed(Input::Stop);
+        self.end_child(0, false);
+        assert_eq!(self.ended.take(), Some(0));
+        self.machine = Supervision::new(TERMS);
+        self.feed(Input::Begin);
+    }
+
     /// What runs, after as long as it takes to start something.
     pub(super) fn runs(&mut self) -> Build {
         if self.child.is_none() {
@@ -251,12 +275,18 @@ impl World {
 
     /// A confirmed agent puts a new build into the other slot and asks to be replaced.
     pub(super) fn upgrade(&mut self) -> Trial {
+        let trial = self.ask();
+        self.end_child(85, true);
+        trial
+    }
+
+    /// It has named the build, and has not ended yet.
+    pub(super) fn ask(&mut self) -> Trial {
         let slot = self.confirmed().map_or(Slot::A, |confirmed| confirmed.slot.other());
         let build = self.build(slot);
         let trial = Trial { name: format!("trial {}", self.builds), build, most_boots: MOST_BOOTS, left_ms: TRIAL_MS };
         self.disk.trial = Reading::Said(trial.clone());
         self.trial_since_ms = self.now_ms;
-        self.end_child(85, true);
         trial
     }
 }
