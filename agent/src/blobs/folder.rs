@@ -50,14 +50,36 @@ pub(super) struct Found {
     pub(super) list: HashList,
 }
 
-/// Sizes of the files of downloads and puts, under way or stopped.
-pub(super) fn parts(folder: &Path) -> io::Result<Vec<(Digest, u64)>> {
+/// How a blob comes: each way has a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From peers.
+    Download,
+    /// From a tool on this machine.
+    Put,
+}
+
+/// A file of a blob on its way in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) sha256: Digest,
+    pub(super) way: Way,
+    pub(super) size_bytes: u64,
+}
+
+/// The files of downloads and puts, under way or stopped.
+pub(super) fn parts(folder: &Path) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     for found in std::fs::read_dir(folder)? {
         let found = found?;
-        if let Entry::Part(sha256) | Entry::Put(sha256) = entry(&found.file_name()) {
+        let part = match entry(&found.file_name()) {
+            Entry::Part(sha256) => Some((sha256, Way::Download)),
+            Entry::Put(sha256) => Some((sha256, Way::Put)),
+            _ => None,
+        };
+        if let Some((sha256, way)) = part {
             match found.metadata() {
-                Ok(metadata) => parts.push((sha256, metadata.len())),
+                Ok(metadata) => parts.push(Part { sha256, way, size_bytes: metadata.len() }),
                 // It became whole, or was removed, this very moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -95,15 +117,16 @@ pub(super) fn recover(folder: &Path) -> io::Result<Vec<Found>> {
     }
     for sha256 in beside {
         let path = folder.join(sha256.hex().to_string());
-        if sidecar::read_list(&path.with_extension(HASHES))?.is_none() {
-            // Nothing in it can be verified, so it is worth nothing.
+        let is_whole = whole.iter().any(|(_, found)| found.sha256 == sha256);
+        if is_whole || sidecar::read_list(&path.with_extension(HASHES))?.is_none() {
+            // It is not needed any more, or nothing in it can be verified, so it is worth nothing.
             files::remove(&path.with_extension(PART))?;
         }
         let has_part = path.with_extension(PART).exists();
         if !has_part {
             files::remove(&path.with_extension(HAVE))?;
         }
-        if !has_part && !whole.iter().any(|(_, found)| found.sha256 == sha256) {
+        if !has_part && !is_whole {
             files::remove(&path.with_extension(HASHES))?;
         }
     }

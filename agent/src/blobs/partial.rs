@@ -45,7 +45,7 @@ impl Partial {
     /// Opens what an earlier attempt left, or begins anew; takes the whole size from the file system at once.
     pub(super) fn open(shared: &Arc<Shared>, name: BlobName, layout: Layout) -> Result<Self, DownloadError> {
         let blob = name.sha256;
-        let failed = |error| DownloadError::Io(blob, error);
+        let failed = |error| shared.unwritable(blob, name.size_bytes, error);
         let list = sidecar::read_list(&shared.hashes(&blob)).map_err(failed)?;
         let list = list.filter(|list| sidecar::name_of(blob, list) == name);
         let file = files::open_in_place(&shared.part(&blob)).map_err(failed)?;
@@ -139,8 +139,13 @@ impl Partial {
         drop(state);
         match self.note() {
             Ok(()) => SinkError::Damaged { pieces },
-            Err(error) => SinkError::Io(error),
+            Err(error) => self.sink_error(error),
         }
+    }
+
+    /// The blob came another way meanwhile.
+    fn is_overtaken(&self) -> bool {
+        self.shared.list_of(&self.name.sha256).is_some()
     }
 
     fn sink_error(&self, error: io::Error) -> SinkError {
@@ -176,6 +181,9 @@ impl PieceSink for Partial {
 
     fn write_piece(&self, piece: u32, bytes: &[u8]) -> Result<(), SinkError> {
         if self.state().closed {
+            if self.is_overtaken() {
+                return Ok(());
+            }
             return Err(SinkError::Io(io::Error::other("the blob was removed while it was being fetched")));
         }
         let range = self.layout.range(piece).expect("the mesh writes only verified pieces, and those exist");
@@ -193,7 +201,7 @@ impl PieceSink for Partial {
     fn finish(&self) -> Result<(), SinkError> {
         let blob = self.name.sha256;
         let mut whole = self.whole.lock().expect("no holder of this lock panics");
-        if *whole {
+        if *whole || self.is_overtaken() {
             return Ok(());
         }
         let list = self.list.get().ok_or_else(|| SinkError::Io(io::Error::other("a blob without its hash list is not whole")))?;
@@ -203,17 +211,19 @@ impl PieceSink for Partial {
             let found = self.sha256.finish(&self.file);
             (syncing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), found)
         });
-        synced?;
+        synced.map_err(|error| self.sink_error(error))?;
         if found? != blob {
             return Err(self.find_damage(list));
         }
         // No bitmap is written from here on: the data gets another name.
         self.abandon();
-        std::fs::rename(self.shared.part(&blob), self.shared.path(&blob))?;
-        files::sync_folder(&self.shared.settings.folder)?;
+        let renamed = std::fs::rename(self.shared.part(&blob), self.shared.path(&blob));
+        if renamed.is_err() && self.is_overtaken() {
+            return Ok(());
+        }
+        renamed.and_then(|()| files::sync_folder(&self.shared.settings.folder)).map_err(|error| self.sink_error(error))?;
         *whole = true;
         self.shared.completed(blob, list.clone());
-        files::remove(&self.shared.have(&blob))?;
         Ok(())
     }
 }
@@ -232,16 +242,11 @@ impl Drop for Partial {
 /// Starts from nothing: what is there is not this blob's.
 fn begin(shared: &Shared, name: BlobName, file: &File) -> Result<(), DownloadError> {
     let blob = name.sha256;
-    let failed = |error| DownloadError::Io(blob, error);
+    let failed = |error| shared.unwritable(blob, name.size_bytes, error);
     file.set_len(0).map_err(failed)?;
     files::remove(&shared.have(&blob)).map_err(failed)?;
-    let reserved = shared.check_free(blob, name.size_bytes).and_then(|()| match files::reserve(file, name.size_bytes) {
-        Err(error) if files::is_full(&error) => {
-            let free_bytes = files::free_bytes(&shared.settings.folder).unwrap_or(0);
-            Err(DownloadError::DiskFull { blob, needed_bytes: name.size_bytes, free_bytes })
-        }
-        other => other.map_err(failed),
-    });
+    let reserve = || files::reserve(file, name.size_bytes).map_err(failed);
+    let reserved = shared.check_free(blob, name.size_bytes).and_then(|()| reserve());
     if reserved.is_err() {
         // Nothing of it is needed, and its room is.
         files::remove(&shared.part(&blob)).map_err(failed)?;

@@ -13,7 +13,7 @@ use groundswell_core::digest::Digest;
 use sha2::{Digest as _, Sha256};
 
 use super::files;
-use super::folder::PUT;
+use super::folder::{PUT, Way};
 use super::sidecar;
 use super::store::{BlobStore, DownloadError, Shared};
 
@@ -118,7 +118,7 @@ impl BlobStore {
         if offset != 0 && (offset != here || here > size_bytes) {
             return Err(PutError::Offset { blob, asked: offset, here });
         }
-        begun.shared.make_room(blob, size_bytes)?;
+        begun.shared.make_room(blob, Way::Put, size_bytes)?;
         let path = begun.shared.path(&blob).with_extension(PUT);
         let failed = |error| PutError::Io(blob, error);
         let file = files::open_in_place(&path).map_err(failed)?;

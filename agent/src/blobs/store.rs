@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::eviction::{Candidate, Needed, Spared, choose};
 use super::files;
-use super::folder::{self, Found};
+use super::folder::{self, Found, Part, Way};
 use super::partial::Partial;
 use super::sidecar;
 
@@ -214,7 +214,7 @@ impl BlobStore {
             (whole.collect::<Vec<_>>(), underway)
         };
         all.extend(underway.iter().map(|partial| partial.progress()));
-        for (sha256, _) in self.shared.parts()? {
+        for Part { sha256, .. } in self.shared.parts()? {
             if all.iter().any(|held| held.name.sha256 == sha256) {
                 continue;
             }
@@ -266,7 +266,7 @@ impl BlobStore {
                 return Err(DownloadError::Underway(blob));
             }
         }
-        let opened = self.shared.make_room(blob, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
+        let opened = self.shared.make_room(blob, Way::Download, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
         let mut state = self.shared.state();
         state.opening.remove(&blob);
         let partial = Arc::new(opened?);
@@ -370,17 +370,21 @@ impl Shared {
 
     /// A blob got its name on disk.
     pub(super) fn completed(&self, sha256: Digest, list: HashList) {
+        // Whatever else brings it is overtaken.
+        let underway = self.state().underway.remove(&sha256).and_then(|partial| partial.upgrade());
+        underway.inspect(|partial| partial.abandon());
         let mut state = self.state();
         state.underway.remove(&sha256);
         state.uses += 1;
         let whole = Whole { list: Arc::new(list), used: state.uses, came: Some(Instant::now()) };
         state.whole.insert(sha256, whole);
         self.announce(&state);
-        // What a tool had begun to bring is not needed any more.
-        if !state.putting.contains(&sha256)
-            && let Err(error) = files::remove(&self.path(&sha256).with_extension(folder::PUT))
-        {
-            tracing::warn!(blob = %sha256, %error, "what was put in part cannot be removed");
+        // What came of it in part is not needed any more.
+        let put = (!state.putting.contains(&sha256)).then(|| self.path(&sha256).with_extension(folder::PUT));
+        for path in [self.part(&sha256), self.have(&sha256)].into_iter().chain(put) {
+            if let Err(error) = files::remove(&path) {
+                tracing::warn!(path = %path.display(), %error, "what came in part cannot be removed");
+            }
         }
     }
 
@@ -402,13 +406,16 @@ impl Shared {
         self.whole.send_replace(state.whole.keys().copied().collect());
     }
 
-    fn parts(&self) -> io::Result<Vec<(Digest, u64)>> {
+    fn parts(&self) -> io::Result<Vec<Part>> {
         folder::parts(&self.settings.folder)
     }
 
     /// Makes room for a blob, by number, quota and free space: lets others give way where it must.
-    pub(super) fn make_room(&self, blob: Digest, needed_bytes: u64) -> Result<(), DownloadError> {
-        let Err(full) = self.check_room(blob, needed_bytes) else { return Ok(()) };
+    pub(super) fn make_room(&self, blob: Digest, way: Way, needed_bytes: u64) -> Result<(), DownloadError> {
+        let Err(full) = self.check_room(blob, way, needed_bytes) else { return Ok(()) };
+        if way == Way::Download && self.gives_up_put(&blob).map_err(|error| DownloadError::Io(blob, error))? {
+            return self.make_room(blob, way, needed_bytes);
+        }
         let (bytes, places) = match &full {
             DownloadError::Quota { left_bytes, .. } => (needed_bytes.saturating_sub(*left_bytes), 0),
             DownloadError::DiskFull { free_bytes, .. } => (needed_bytes.saturating_sub(*free_bytes), 0),
@@ -423,7 +430,17 @@ impl Shared {
             self.remove(&sha256).map_err(|error| DownloadError::Io(sha256, error))?;
         }
         // One bound was met; another may be short as well.
-        self.make_room(blob, needed_bytes)
+        self.make_room(blob, way, needed_bytes)
+    }
+
+    /// Removes what a tool had begun to bring of a blob and nobody brings now. Whether there was anything.
+    fn gives_up_put(&self, blob: &Digest) -> io::Result<bool> {
+        let put = self.path(blob).with_extension(folder::PUT);
+        let state = self.state();
+        if state.putting.contains(blob) || !put.exists() {
+            return Ok(false);
+        }
+        files::remove(&put).map(|()| true)
     }
 
     /// What may give way: whole blobs and stopped downloads that nobody needs.
@@ -440,28 +457,31 @@ impl Shared {
             size_bytes: whole.list.layout().size_bytes(),
             used: whole.used,
         });
-        let stopped = parts.into_iter().filter(|(sha256, _)| {
+        let stopped = parts.into_iter().filter(|Part { sha256, .. }| {
             let written = state.underway.get(sha256).is_some_and(|partial| partial.strong_count() > 0);
             let begun = state.opening.contains(sha256) || state.putting.contains(sha256);
             is_free(sha256) && !written && !begun && !state.whole.contains_key(sha256)
         });
-        let stopped = stopped.map(|(sha256, size_bytes)| Candidate { sha256, size_bytes, used: 0 });
+        let stopped = stopped.map(|Part { sha256, size_bytes, .. }| Candidate { sha256, size_bytes, used: 0 });
         Ok(whole.chain(stopped).collect())
     }
 
-    /// Whether there is room for a blob by number, quota and free space.
-    fn check_room(&self, blob: Digest, needed_bytes: u64) -> Result<(), DownloadError> {
+    /// Whether there is room for a blob that comes this way, by number, quota and free space.
+    fn check_room(&self, blob: Digest, way: Way, needed_bytes: u64) -> Result<(), DownloadError> {
         let parts = self.parts().map_err(|error| DownloadError::Io(blob, error))?;
-        let here = parts.iter().find(|(other, _)| *other == blob).map_or(0, |(_, size_bytes)| *size_bytes);
-        let others = parts.iter().filter(|(other, _)| *other != blob);
+        let own = |part: &&Part| part.sha256 == blob && part.way == way;
+        let here = parts.iter().find(own).map_or(0, |part| part.size_bytes);
+        // What comes of the same blob the other way takes room of its own, until one of them is whole.
+        let others = parts.iter().filter(|part| !own(part));
         {
             let state = self.state();
             let whole = state.whole.iter().filter(|(other, _)| **other != blob);
-            if whole.clone().count() + others.clone().count() >= BLOBS {
+            let besides = others.clone().filter(|part| part.sha256 != blob);
+            if whole.clone().count() + besides.count() >= BLOBS {
                 return Err(DownloadError::TooMany);
             }
             let whole = whole.map(|(_, whole)| whole.list.layout().size_bytes());
-            let taken = whole.chain(others.map(|(_, size_bytes)| *size_bytes)).fold(0, u64::saturating_add);
+            let taken = whole.chain(others.map(|part| part.size_bytes)).fold(0, u64::saturating_add);
             let left_bytes = self.settings.quota_bytes.saturating_sub(taken);
             if needed_bytes > left_bytes {
                 return Err(DownloadError::Quota { blob, needed_bytes, left_bytes });
@@ -469,6 +489,15 @@ impl Shared {
         }
         // What a stopped download has taken already is not needed again.
         self.check_free(blob, needed_bytes.saturating_sub(here))
+    }
+
+    /// What it means that a file of a download cannot be written.
+    pub(super) fn unwritable(&self, blob: Digest, needed_bytes: u64, error: io::Error) -> DownloadError {
+        if !files::is_full(&error) {
+            return DownloadError::Io(blob, error);
+        }
+        let free_bytes = files::free_bytes(&self.settings.folder).unwrap_or(0);
+        DownloadError::DiskFull { blob, needed_bytes, free_bytes }
     }
 
     /// Whether the file system has `needed_bytes` above the reserve.

@@ -471,3 +471,50 @@ fn two_peers_that_bring_the_hash_list_at_once_do_not_fail_the_download() {
         });
     }
 }
+
+#[test]
+fn what_is_put_takes_room_beside_a_download_of_the_same_blob() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let store = BlobStore::open(Settings { quota_bytes: 6 * 65_536, ..settings(folder.path()) }).unwrap();
+    let _download = begin(&store, &sample);
+    let refused = store.put_bytes(&sample.bytes);
+    assert!(matches!(refused, Err(PutError::Room(DownloadError::Quota { left_bytes: 131_072, .. }))), "{refused:?}");
+}
+
+#[test]
+fn a_download_that_a_put_overtakes_ends_well_and_leaves_nothing() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let store = open(&folder);
+    let download = begin(&store, &sample);
+    fill(&download, &sample, 0..2);
+    store.put_bytes(&sample.bytes).unwrap();
+    download.write_piece(2, sample.piece(2)).unwrap();
+    download.finish().unwrap();
+    drop(download);
+    assert!(matches!(store.download(sample.name).unwrap(), Begun::Whole));
+    for suffix in [".part", ".have", ".put"] {
+        assert!(!sample.file(folder.path(), suffix).exists(), "{suffix}");
+    }
+    // A crash may leave it all the same.
+    std::fs::write(sample.file(folder.path(), ".part"), &sample.bytes[..PIECE]).unwrap();
+    drop(store);
+    assert!(open(&folder).holds(&sample.name.sha256));
+    assert!(!sample.file(folder.path(), ".part").exists());
+}
+
+#[test]
+fn what_nobody_puts_any_more_gives_way_to_a_download_of_the_same_blob() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(4 * PIECE);
+    let store = BlobStore::open(Settings { quota_bytes: 6 * 65_536, ..settings(folder.path()) }).unwrap();
+    let mut put = store.put(sample.name.sha256, sample.name.size_bytes).unwrap();
+    put.write(&sample.bytes[..3 * PIECE]).unwrap();
+    drop(put);
+    assert_eq!(store.put_bytes_here(&sample.name.sha256), 3 * 65_536);
+    let download = begin(&store, &sample);
+    fill(&download, &sample, 0..4);
+    download.finish().unwrap();
+    assert_eq!(store.put_bytes_here(&sample.name.sha256), 0);
+}
