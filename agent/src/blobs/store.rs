@@ -266,7 +266,8 @@ impl BlobStore {
                 return Err(DownloadError::Underway(blob));
             }
         }
-        let opened = self.shared.make_room(blob, Way::Download, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
+        let opened =
+            self.shared.make_room(blob, Way::Download, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
         let mut state = self.shared.state();
         state.opening.remove(&blob);
         let partial = Arc::new(opened?);

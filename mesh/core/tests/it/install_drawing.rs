@@ -101,6 +101,7 @@ fn disks(mark: &Mark) -> Vec<Found> {
                         confirmed: confirmed.clone(),
                         damaged: false,
                         denied: Vec::new(),
+                        unread: BTreeSet::new(),
                         boot: Boot("this".to_owned()),
                     });
                 }
@@ -130,7 +131,9 @@ fn lists(found: &Found, manner: Manner) -> Vec<Vec<Operation>> {
     let recovery = recovery::recover(found, manner);
     if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
         for failed in &recovery.operations {
-            lists.push(recovery::give_up(found, &cause, manner, failed).operations);
+            for answered in [false, true] {
+                lists.push(recovery::give_up(found, &cause, manner, failed, answered).operations);
+            }
         }
     }
     lists.push(recovery.operations);
