@@ -47,7 +47,7 @@ impl Machine {
         fs::write(slot.join("swell"), &text).unwrap();
         fs::set_permissions(slot.join("swell"), fs::Permissions::from_mode(0o755)).unwrap();
         let sha256: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-        let confirmed = format!("{{\"spec\":1,\"slot\":\"a\",\"sha256\":\"{sha256}\",\"sizeBytes\":{}}}", text.len());
+        let confirmed = format!("{{\"spec\":1,\"slot\":\"a\",\"sha256\":\"sha256/{sha256}\",\"sizeBytes\":{}}}", text.len());
         fs::write(at("data/products/swell/confirmed.json"), confirmed).unwrap();
         let service = UnixDatagram::bind(at("service")).unwrap();
         service.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -67,7 +67,9 @@ async fn is_killed_at(hook: Hook) {
         assert_eq!((state.floor.get(), bench.current()), (2, Some(program(2))), "{}", hook.name());
     } else {
         assert!(matches!(last, Some(Outcome::Reverted { .. })), "{}: {last:?}", hook.name());
-        assert_eq!((runs, state.denied), (Some(one.id()), vec![two.id()]), "{}", hook.name());
+        // By its release, and by its build.
+        let denied = (state.denied.first().copied(), state.denied.len());
+        assert_eq!((runs, denied), (Some(one.id()), (Some(two.id()), 2)), "{}", hook.name());
         assert_eq!((state.floor.get(), bench.current()), (1, Some(program(1))), "{}", hook.name());
     }
 }
