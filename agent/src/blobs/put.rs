@@ -13,7 +13,7 @@ use groundswell_core::digest::Digest;
 use sha2::{Digest as _, Sha256};
 
 use super::files;
-use super::folder::{PUT, Way};
+use super::folder::Way;
 use super::sidecar;
 use super::store::{BlobStore, DownloadError, Shared};
 
@@ -119,7 +119,7 @@ impl BlobStore {
             return Err(PutError::Offset { blob, asked: offset, here });
         }
         begun.shared.make_room(blob, Way::Put, size_bytes)?;
-        let path = begun.shared.path(&blob).with_extension(PUT);
+        let path = begun.shared.put(&blob);
         let failed = |error| PutError::Io(blob, error);
         let file = files::open_in_place(&path).map_err(failed)?;
         let (sha256, hashes) = (Sha256::new(), HashListBuilder::new(layout));
@@ -135,7 +135,7 @@ impl BlobStore {
     /// How many bytes are left of a put that was interrupted.
     #[must_use]
     pub fn put_bytes_here(&self, blob: &Digest) -> u64 {
-        std::fs::symlink_metadata(self.shared.path(blob).with_extension(PUT)).map_or(0, |metadata| metadata.len())
+        std::fs::symlink_metadata(self.shared.put(blob)).map_or(0, |metadata| metadata.len())
     }
 
     /// Takes a blob that is in memory. Returns its name.
@@ -216,12 +216,11 @@ impl Put {
     }
 
     fn failed(&self, error: io::Error) -> PutError {
-        if !files::is_full(&error) {
-            return PutError::Io(self.blob, error);
-        }
-        let free_bytes = files::free_bytes(&self.begun.shared.settings.folder).unwrap_or(0);
         let needed_bytes = self.layout.size_bytes().saturating_sub(self.found_bytes);
-        PutError::Room(DownloadError::DiskFull { blob: self.blob, needed_bytes, free_bytes })
+        match self.begun.shared.unwritable(self.blob, needed_bytes, error) {
+            DownloadError::Io(blob, error) => PutError::Io(blob, error),
+            full => PutError::Room(full),
+        }
     }
 }
 

@@ -332,6 +332,10 @@ impl Shared {
         self.path(sha256).with_extension(folder::PART)
     }
 
+    pub(super) fn put(&self, sha256: &Digest) -> PathBuf {
+        self.path(sha256).with_extension(folder::PUT)
+    }
+
     pub(super) fn have(&self, sha256: &Digest) -> PathBuf {
         self.path(sha256).with_extension(folder::HAVE)
     }
@@ -361,7 +365,7 @@ impl Shared {
         }
         let mut paths = vec![self.path(sha256), self.part(sha256), self.have(sha256), self.hashes(sha256)];
         if !state.putting.contains(sha256) {
-            paths.push(self.path(sha256).with_extension(folder::PUT));
+            paths.push(self.put(sha256));
         }
         for path in paths {
             files::remove(&path)?;
@@ -381,7 +385,7 @@ impl Shared {
         state.whole.insert(sha256, whole);
         self.announce(&state);
         // What came of it in part is not needed any more.
-        let put = (!state.putting.contains(&sha256)).then(|| self.path(&sha256).with_extension(folder::PUT));
+        let put = (!state.putting.contains(&sha256)).then(|| self.put(&sha256));
         for path in [self.part(&sha256), self.have(&sha256)].into_iter().chain(put) {
             if let Err(error) = files::remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "what came in part cannot be removed");
@@ -436,7 +440,7 @@ impl Shared {
 
     /// Removes what a tool had begun to bring of a blob and nobody brings now. Whether there was anything.
     fn gives_up_put(&self, blob: &Digest) -> io::Result<bool> {
-        let put = self.path(blob).with_extension(folder::PUT);
+        let put = self.put(blob);
         let state = self.state();
         if state.putting.contains(blob) || !put.exists() {
             return Ok(false);
@@ -492,7 +496,7 @@ impl Shared {
         self.check_free(blob, needed_bytes.saturating_sub(here))
     }
 
-    /// What it means that a file of a download cannot be written.
+    /// What it means that a file of a blob on its way in cannot be written.
     pub(super) fn unwritable(&self, blob: Digest, needed_bytes: u64, error: io::Error) -> DownloadError {
         if !files::is_full(&error) {
             return DownloadError::Io(blob, error);

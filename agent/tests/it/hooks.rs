@@ -5,8 +5,9 @@ use std::time::Duration;
 use groundswell_core::install::Hook;
 use groundswell_core::node::effect::Install;
 use groundswell_core::node::input::{Fault, Report};
+use groundswell_core::text::Reason;
 
-use crate::workshop::{Workshop, claim, content};
+use crate::workshop::{Bench, Workshop, claim, content};
 
 /// A workshop whose hooks all write their name and what they know of the version.
 fn noting() -> Workshop {
@@ -16,6 +17,18 @@ fn noting() -> Workshop {
         workshop.config.hooks.commands.insert(hook, note.clone());
     }
     workshop
+}
+
+/// Release 1 is installed, release 2 activated and taken back: the device, and what it told of that.
+async fn taken_back(workshop: &Workshop) -> (Bench, Reason) {
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
+    assert_eq!(running.map(|running| running.release), Some(one.release));
+    (bench, output)
 }
 
 #[tokio::test]
@@ -95,13 +108,7 @@ async fn i3_from_the_decision_on_no_hook_stands_in_the_way() {
     for hook in [Hook::AfterStage, Hook::BeforeConfirm, Hook::AfterConfirm, Hook::BeforeRevert, Hook::AfterRevert] {
         workshop.config.hooks.commands.insert(hook, fail.clone());
     }
-    let (mut bench, _) = workshop.device().await;
-    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
-    let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
-    assert_eq!(running.map(|running| running.release), Some(one.release));
+    let (bench, output) = taken_back(&workshop).await;
     for hook in ["before-revert", "after-revert"] {
         let told = format!("hook {hook}: sh ended with status 1: the office of {hook} is closed");
         assert!(output.contains(&told), "{output}");
@@ -195,13 +202,7 @@ async fn i3_hooks_that_hang_hold_up_neither_a_confirm_nor_a_revert_for_longer_th
     }
     // Long enough for a busy machine to get the shell to its first line.
     workshop.config.hooks.timeout = Duration::from_secs(2);
-    let (mut bench, _) = workshop.device().await;
-    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
-    let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
-    assert_eq!(running.map(|running| running.release), Some(one.release));
+    let (bench, output) = taken_back(&workshop).await;
     for hook in ["before-revert", "after-revert"] {
         assert!(output.contains(&format!("hook {hook}: sh took longer than")), "{output}");
     }

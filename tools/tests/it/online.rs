@@ -99,14 +99,20 @@ fn desk_with_release() -> Desk {
     desk
 }
 
+/// Three agents, of which each but the first is told the one before it; the last has met its peer.
+fn line_of_three(desk: &Desk) -> [Agent; 3] {
+    let first = start(desk, "a1", &[]);
+    let second = start(desk, "a2", &[first.port]);
+    let third = start(desk, "a3", &[second.port]);
+    until(desk, &["status", "--socket", &third.socket], |status| status["peers"].as_u64() > Some(0));
+    [first, second, third]
+}
+
 #[test]
 fn what_is_published_to_one_peer_is_seen_from_another_and_pulled_from_a_third() {
     let desk = desk_with_release();
-    let first = start(&desk, "a1", &[]);
-    let second = start(&desk, "a2", &[first.port]);
-    let third = start(&desk, "a3", &[second.port]);
+    let [first, second, third] = line_of_three(&desk);
     let status = ["status", "--socket", &third.socket];
-    until(&desk, &status, |status| status["peers"].as_u64() > Some(0));
 
     let to = format!("127.0.0.1:{}", first.port);
     let publish = ["publish", "fleet", "out/1.0.0", "--to", &to, "--key", "keys/operator.key", "--within", "60s"];
@@ -145,11 +151,8 @@ fn what_is_published_to_one_peer_is_seen_from_another_and_pulled_from_a_third() 
 #[test]
 fn a_publisher_that_waits_for_copies_may_leave_and_the_others_go_on() {
     let desk = desk_with_release();
-    let first = start(&desk, "a1", &[]);
-    let second = start(&desk, "a2", &[first.port]);
-    let third = start(&desk, "a3", &[second.port]);
+    let [first, _second, third] = line_of_three(&desk);
     let status = ["status", "--socket", &third.socket];
-    until(&desk, &status, |status| status["peers"].as_u64() > Some(0));
     let publish = ["publish", "fleet", "out/1.0.0", "--copies", "2", "--within", "60s", "--socket", &first.socket];
     let published = desk.json(&publish);
     let held = published["held"].as_array().unwrap();
