@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use groundswell_core::install::Manner;
+use groundswell_core::install::{Counted, Manner};
 use groundswell_core::text::Version;
 use serde::Deserialize;
 
@@ -39,13 +39,15 @@ impl ProductConfig {
 
 /// What the install machine needs to know of a product that is started so.
 pub(super) fn manner(activator: &Activator, trial_starts: u32) -> Manner {
-    match activator {
-        // What the machine is to an operating system, the supervisor is to the agent. It counts the boots of a trial, and
-        // knows why it went back: the agent's own count comes second.
-        Activator::Agent => Manner { trial_starts: trial_starts.saturating_add(1), restarts_machine: true },
-        Activator::Command(CommandActivator { reboot: Some(_), .. }) => Manner { trial_starts, restarts_machine: true },
-        _ => Manner { trial_starts, restarts_machine: false },
-    }
+    let (counted, restarts_machine) = match activator {
+        // What the machine is to an operating system, the supervisor is to the agent.
+        Activator::Agent => (Counted::Elsewhere, true),
+        Activator::Command(CommandActivator { reboot: Some(_), .. }) => (Counted::Boots, true),
+        // A child starts and ends with its agent.
+        Activator::Supervise(_) => (Counted::Starts, false),
+        _ => (Counted::Boots, false),
+    };
+    Manner { trial_starts, counted, restarts_machine }
 }
 
 #[derive(Deserialize)]

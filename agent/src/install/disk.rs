@@ -72,13 +72,12 @@ impl Failure {
         Self { at_fault: false, ..Self::broken(reason) }
     }
 
+    /// Whatever a disk does, also to a slot that was whole when it was filled, tells nothing of what is installed.
     fn io(operation: &Operation, error: &io::Error) -> Self {
         if is_disk_full(error) {
             return Self { fault: Fault::DiskFull, ..Self::of_the_device(format!("disk-full: cannot {operation}: {error}")) };
         }
-        // What is in the slot is not what it should be.
-        let at_fault = error.kind() == io::ErrorKind::InvalidData;
-        Self { at_fault, ..Self::broken(format!("cannot {operation}: {error}")) }
+        Self::of_the_device(format!("cannot {operation}: {error}"))
     }
 
     fn fill(operation: &Operation, error: &FillError) -> Self {

@@ -16,13 +16,13 @@ use groundswell_core::record::ClaimName;
 use groundswell_core::record::status::Running;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::activate::{Launch, Origin, Starter, hook};
+use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
 use super::told::{unsaid, with_trouble};
 use crate::config::HooksConfig;
+use crate::effects::blocking;
 
 /// How often the old version's start is tried in one revert before it is reported and left to its health check.
 const REVERT_STARTS: u32 = 3;
@@ -102,11 +102,7 @@ impl Executor {
 
     /// Which version runs: what `current` leads to, unless it is known that this is not what was started.
     fn what_runs(&self, found: &Found) -> Option<Running> {
-        match self.starter.origin() {
-            Origin::Current => found.running(),
-            Origin::Slot(slot) => found.running_from(slot),
-            Origin::Elsewhere => None,
-        }
+        self.starter.origin().running(found)
     }
 
     /// The starter.
@@ -117,6 +113,13 @@ impl Executor {
 
     /// Ends it, with a supervised process.
     pub async fn shutdown(self) {
+        // What this run started did not fail for that.
+        if self.launch.is_some()
+            && let Some(note) = machine::stop(&self.look().await, self.manner)
+            && let Err(failure) = self.file(note).await
+        {
+            tracing::warn!(product = %self.product, %failure, "the next start counts as one more of the version on trial");
+        }
         self.starter.shutdown().await;
     }
 
@@ -126,13 +129,14 @@ impl Executor {
     /// Where it does not tell all of it.
     pub async fn found(&self) -> Result<Found, Failure> {
         let disk = Arc::clone(&self.disk);
-        blocking(move || disk.found()).await
+        let origin = self.starter.origin().slot();
+        blocking(move || disk.found()).await.map(|found| Found { origin, ..found })
     }
 
     /// The same, with what it does not tell named.
     async fn look(&self) -> Found {
         let disk = Arc::clone(&self.disk);
-        blocking(move || disk.look()).await
+        Found { origin: self.starter.origin().slot(), ..blocking(move || disk.look()).await }
     }
 
     /// What the disk says once it is `enough`: nothing true could be said meanwhile, but what is known to run is kept running.
@@ -166,6 +170,7 @@ impl Executor {
         if found.is_lost() {
             tracing::error!(product = %self.product, "{}", Refusal::Lost);
         }
+        let open = found.open().map(|entry| (entry.transaction.claim, entry.mark == Mark::Confirm));
         let mut recovery = recovery::recover(&found, self.manner);
         if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
             match self.run(&recovery.operations).await {
@@ -174,13 +179,19 @@ impl Executor {
                 Err(Stopped::Failed(operation, failure)) => recovery.ending = self.give_up(&operation, &failure).await?,
             }
         } else {
-            while !self.went_back(&recovery).await? {
-                recovery = recovery::recover(&self.enough_to_recover().await?, self.manner);
+            while let Err(failure) = self.went_back(&recovery).await? {
+                recovery = recovery::try_again(&self.enough_to_recover().await?, self.manner, failure.answered);
             }
         }
         let ending = recovery.ending;
         let staged = self.checked_staged().await;
         let found = self.once(|found| !found.unread.contains(&Part::Current)).await?;
+        if let Some((_, true)) = open
+            && let Some((slot, contents)) = self.starter.origin().gives_way_to(&found)
+            && let Err(Stopped::Stopping) = self.perform(&Operation::Restart(slot, contents)).await
+        {
+            return None;
+        }
         self.untold = found.unread.contains(&Part::Denied);
         let (trial, reverted, at_fault) = match ending {
             Ending::Settled | Ending::Restarting => (None, None, true),
@@ -188,31 +199,38 @@ impl Executor {
             Ending::Reverted(release, reason, at_fault) => (None, Some((release, reason)), at_fault),
         };
         let denied = found.denied.iter().flat_map(Denied::named).collect();
-        Some(Recovered { running: self.what_runs(&found), floor: found.floor(), trial, reverted, at_fault, staged, denied })
+        let claim = open.and_then(|(claim, _)| claim);
+        let failed = found.denied_last().and_then(|denied| Some(Box::new((denied.claim?, denied.reason.clone()))));
+        let (running, floor) = (self.what_runs(&found), found.floor());
+        Some(Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied })
     }
 
     /// Goes back after an operation of a recovered trial failed; where that leads.
     async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
         let cause = Cause { reason: failure.with_output(), at_fault: failure.at_fault };
-        loop {
-            let way_back = recovery::give_up(&self.look().await, &cause, self.manner, failed, failure.answered);
-            if self.went_back(&way_back).await? {
-                return Some(way_back.ending);
-            }
+        let mut way_back = recovery::give_up(&self.look().await, &cause, self.manner, failed, failure.answered);
+        while let Err(again) = self.went_back(&way_back).await? {
+            let found = self.look().await;
+            way_back = match found.open() {
+                Some(Entry { mark: Mark::Revert { .. }, .. }) => recovery::try_again(&found, self.manner, again.answered),
+                _ => recovery::give_up(&found, &cause, self.manner, failed, failure.answered),
+            };
         }
+        Some(way_back.ending)
     }
 
-    /// Carries out a recovery that may not fail. `false`: the disk takes no writes, or the machine cannot be restarted;
-    /// it has to be tried again, for there is no other way and nothing true could be told meanwhile. `None`: the device stops.
-    async fn went_back(&mut self, recovery: &Recovery) -> Option<bool> {
+    /// Carries out a recovery that may not fail. An error: the disk takes no writes, or the machine cannot be restarted, or does
+    /// not run what it should; it has to be tried again, for there is no other way and nothing true could be told meanwhile.
+    /// `None`: the device stops.
+    async fn went_back(&mut self, recovery: &Recovery) -> Option<Result<(), Failure>> {
         match self.insist(&recovery.operations).await {
-            WayBack::Done(_) => Some(true),
+            WayBack::Done(_) => Some(Ok(())),
             WayBack::Stopping => None,
             WayBack::Unfinished(failure) => {
                 tracing::error!(product = %self.product, %failure, "cannot go back yet; tried again");
                 self.pending.clear();
                 stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
-                Some(false)
+                Some(Err(failure))
             }
         }
     }
@@ -321,7 +339,8 @@ impl Executor {
         let operations = match machine::confirm(&found, release) {
             Err(refusal) => {
                 tracing::error!(product = %self.product, %release, %refusal, "asked to confirm what is not on trial");
-                return Outcome::Report(Report::ConfirmFailed { release, reason: Reason::lossy(&refusal.to_string()) });
+                let reason = Reason::lossy(&refusal.to_string());
+                return Outcome::Report(Report::ConfirmFailed { release, reason, at_fault: false });
             }
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Confirmed { release }),
@@ -355,6 +374,10 @@ impl Executor {
                 return self.confirm(release).await;
             }
             Plan::Done => {
+                return Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::none() });
+            }
+            Plan::Do(operations) if found.open().is_none() => {
+                self.insist(&operations).await;
                 return Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::none() });
             }
             Plan::Do(operations) => operations,
@@ -444,6 +467,8 @@ impl Executor {
             let Some(failure) = failure else { continue };
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
+                // The machine runs what is left, or comes up with it the next time.
+                Operation::Booted(..) => return WayBack::Unfinished(failure),
                 Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
                     trouble.push(failure);
                 }
@@ -564,12 +589,5 @@ async fn stoppable<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Ou
     tokio::select! {
         done = work => Ok(done),
         _ = stopping.wait_for(|stopping| *stopping) => Err(Stopped::Stopping),
-    }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

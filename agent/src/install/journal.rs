@@ -161,7 +161,7 @@ mod tests {
     use std::fs;
 
     use groundswell_core::digest::Digest;
-    use groundswell_core::install::{Contents, Slot, Transaction, Way};
+    use groundswell_core::install::{Boot, Contents, Slot, Starts, Transaction, Way};
     use groundswell_core::number::Sequence;
     use groundswell_core::text::{Reason, Version};
 
@@ -183,6 +183,10 @@ mod tests {
         Entry { transaction: Transaction { contents, to: Slot::B, from: Some(Slot::A), claim: None }, mark }
     }
 
+    fn first() -> Starts {
+        Starts::first(Boot("this".to_owned()))
+    }
+
     fn written(marks: &[Mark]) -> (tempfile::TempDir, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = open(folder.path());
@@ -196,13 +200,13 @@ mod tests {
     #[test]
     fn the_last_entry_is_read_back() {
         let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), at_fault: false, way: Way::Start };
-        let (folder, _) = written(&[Mark::Switch, Mark::Activate { starts: 1 }, revert.clone()]);
+        let (folder, _) = written(&[Mark::Switch, Mark::Activate(first()), revert.clone()]);
         assert_eq!(open(folder.path()).last(), Some(&entry(revert)));
     }
 
     #[test]
     fn a_line_torn_anywhere_leaves_the_entry_before_it() {
-        let (folder, bytes) = written(&[Mark::Switch, Mark::Activate { starts: 1 }]);
+        let (folder, bytes) = written(&[Mark::Switch, Mark::Activate(first())]);
         let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in first..bytes.len() {
             fs::write(folder.path().join(NAME), &bytes[..cut]).unwrap();
@@ -232,14 +236,27 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_of_an_older_build_counts_starts_of_another_run_of_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_now = serde_json::to_string(&Line { spec: 1, entry: entry(Mark::Watch(first())) }).unwrap();
+        let (before, after) = of_now.split_once(r#""watch":{"#).unwrap();
+        let (_, after) = after.split_once('}').unwrap();
+        let json = format!(r#"{before}"watch":{{"starts":2}}{after}"#);
+        fs::write(folder.path().join(NAME), format!("{} {json}\n", checksum(json.as_bytes()))).unwrap();
+        let starts = Starts { count: 2, ..Starts::default() };
+        assert!(!starts.boot.is(&starts.boot));
+        assert_eq!(open(folder.path()).last(), Some(&entry(Mark::Watch(starts))));
+    }
+
+    #[test]
     fn no_flipped_byte_makes_another_entry() {
-        let (folder, bytes) = written(&[Mark::Watch { starts: 1 }]);
+        let (folder, bytes) = written(&[Mark::Watch(first())]);
         for position in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[position] ^= 0x01;
             fs::write(folder.path().join(NAME), &damaged).unwrap();
             let last = open(folder.path()).last;
-            assert!(last.is_none() || last == Some(entry(Mark::Watch { starts: 1 })), "byte {position}");
+            assert!(last.is_none() || last == Some(entry(Mark::Watch(first()))), "byte {position}");
         }
     }
 }

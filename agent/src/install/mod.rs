@@ -17,6 +17,7 @@ pub mod forks;
 mod ground;
 pub mod journal;
 pub(crate) mod lock;
+mod origin;
 pub mod remote;
 pub(crate) mod reserve;
 pub mod slots;

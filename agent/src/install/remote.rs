@@ -110,7 +110,8 @@ impl Remote {
                     let State { running, floor, trial, reverted, staged, denied, .. } = state;
                     let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
                     let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
-                    return Some(Recovered { running, floor, trial, reverted, at_fault, staged, denied });
+                    let (claim, failed) = (None, None);
+                    return Some(Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied });
                 }
                 Ok(reply) => tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply)),
                 Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),
@@ -232,7 +233,8 @@ impl Remote {
         match self.ask(order, None).await {
             Ok(Reply::Done { outcome: wire::Outcome::Confirmed, .. }) => Outcome::Report(Report::Confirmed { release }),
             Ok(Reply::Done { outcome: wire::Outcome::ConfirmFailed { reason }, .. }) => {
-                Outcome::Report(Report::ConfirmFailed { release, reason })
+                // Only what is not on trial cannot be confirmed, which is nobody's fault.
+                Outcome::Report(Report::ConfirmFailed { release, reason, at_fault: false })
             }
             Ok(Reply::Done { outcome: wire::Outcome::Reverted { running, output }, .. }) => {
                 Outcome::Report(Report::Reverted { release, running, output })

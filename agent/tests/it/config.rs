@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use groundswell_agent::config::{Activator, Config, ConfigError, HealthCheck, HelperConfig, LogFormat, TellSignal, UnitAction};
-use groundswell_core::install::Hook;
+use groundswell_core::install::{Counted, Hook};
 use groundswell_core::text::Product;
 
 const FLEET: &str = "sha256/0000000000000000000000000000000000000000000000000000000000000000";
@@ -186,6 +186,7 @@ fn signals_hooks_and_restarts_of_the_machine_are_read() {
     let hooks = "hooks = { after-confirm = [\"rauc\", \"mark-good\"], timeout = \"5s\" }";
     let os = product(&format!("{os}\n{health}\n{hooks}")).unwrap();
     assert!(os.manner().restarts_machine && !told.manner().restarts_machine);
+    assert_eq!([os.manner().counted, told.manner().counted], [Counted::Boots; 2], "they run on without the agent");
     assert_eq!(os.hooks.commands[&Hook::AfterConfirm], ["rauc", "mark-good"]);
     assert_eq!(os.hooks.timeout, Duration::from_secs(5));
 }

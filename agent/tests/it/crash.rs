@@ -9,7 +9,7 @@ use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
-use groundswell_core::install::{Manner, Operation, Slot};
+use groundswell_core::install::{Boot, Counted, Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::text::Reason;
@@ -33,7 +33,7 @@ struct Cell {
     new: Install,
 }
 
-const MANNER: Manner = Manner { trial_starts: 3, restarts_machine: false };
+const MANNER: Manner = Manner { trial_starts: 3, counted: Counted::Boots, restarts_machine: false };
 
 async fn start_up(executor: &mut Executor) -> Recovered {
     executor.recover().await.expect("the device is not stopped")
@@ -304,27 +304,67 @@ async fn a_lost_current_is_made_again() {
 }
 
 #[tokio::test]
-async fn i2_restarts_on_a_good_slot_change_nothing_and_those_of_a_trial_are_counted() {
-    let (cell, mut executor) = Cell::before(Order::Confirm, false).await;
+async fn i2_restarts_on_a_good_slot_change_nothing_and_those_of_the_machine_in_a_trial_are_counted() {
+    let (mut cell, mut executor) = Cell::before(Order::Confirm, false).await;
+    for start in 1..=4 {
+        drop(executor);
+        executor = cell.workshop.executor().await;
+        let recovered = start_up(&mut executor).await;
+        assert_eq!(recovered.trial, Some(cell.new.release), "start {start} of the agent alone");
+    }
     for start in 1..=2 {
         drop(executor);
+        cell.workshop.boot = Boot(format!("boot {start}"));
         executor = cell.workshop.executor().await;
         let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.trial, Some(cell.new.release), "start {start}");
     }
     drop(executor);
+    cell.workshop.boot = Boot("boot 3".to_owned());
     executor = cell.workshop.executor().await;
     let recovered = start_up(&mut executor).await;
     let (release, reason) = recovered.reverted.expect("three starts are enough");
     assert_eq!(release, cell.new.release);
     assert!(reason.contains("3 times"), "{reason}");
+    assert!(recovered.denied.contains(&release));
+    assert_eq!(recovered.claim, Some(claim()));
     for _ in 0..10 {
         drop(executor);
         executor = cell.workshop.executor().await;
         let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.running.map(|running| running.release), cell.old.as_ref().map(|old| old.release));
         assert_eq!((recovered.trial, recovered.reverted), (None, None));
+        assert_eq!(recovered.failed, Some(Box::new((claim(), reason.clone()))), "for a node that could not write it down");
     }
+}
+
+#[tokio::test]
+async fn i2_a_supervised_trial_outlives_orderly_stops_and_goes_back_unblamed_when_its_agent_is_killed_again_and_again() {
+    let workshop = Workshop::supervising();
+    let script = "exec sleep 1000";
+    let (one, two) = (workshop.release(1, script), workshop.release(2, script));
+    let (mut bench, _) = workshop.device().await;
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    for stop in 1..=5 {
+        bench.shutdown().await;
+        let (next, recovered) = workshop.device().await;
+        assert_eq!(recovered.trial, Some(two.release), "after stop {stop}");
+        bench = next;
+    }
+    bench.shutdown().await;
+    for kill in 0..=2 {
+        let mut executor = workshop.executor().await;
+        let recovered = start_up(&mut executor).await;
+        assert_eq!(recovered.trial, Some(two.release), "after kill {kill}");
+    }
+    let mut executor = workshop.executor().await;
+    let recovered = start_up(&mut executor).await;
+    assert_eq!(recovered.reverted.map(|reverted| reverted.0), Some(two.release));
+    assert!(!recovered.at_fault && recovered.denied.is_empty());
+    assert_eq!(recovered.running.map(|running| running.release), Some(one.release));
+    executor.shutdown().await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::{Device, Settings};
 use groundswell_core::install::machine::{self, Plan};
-use groundswell_core::install::{Mark, Operation, Slot};
+use groundswell_core::install::{Boot, Mark, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::record::status::HoldCode;
@@ -97,12 +97,13 @@ async fn a_way_back_does_not_wait_for_what_it_does_not_need() {
 #[tokio::test]
 async fn a_trial_that_fails_again_and_again_goes_back_at_start_up_beside_a_file_that_cannot_be_read() {
     for name in ["denied.json", "confirmed.json"] {
-        let (workshop, scarce, mut executor, one, two) = on_trial().await;
+        let (mut workshop, scarce, mut executor, one, two) = on_trial().await;
         fs::write(workshop.product_folder().join("denied.json"), "{\"spec\":1,\"denied\":[]}").unwrap();
         scarce.mute(Some(name));
         let mut reverted = None;
-        for _ in 0..3 {
+        for boot in 1..=3 {
             drop(executor);
+            workshop.boot = Boot(format!("boot {boot}"));
             executor = again(&workshop, &scarce).await;
             let recovered = timeout(PATIENCE, executor.recover()).await.expect("it does not wait").unwrap();
             reverted = recovered.reverted.map(|(release, _)| release);

@@ -18,7 +18,7 @@ use groundswell_agent::supervise::own::{Own, Supervisor};
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
 use groundswell_core::install::supervision::{Action, Boots, Input, Reading, Supervision, Terms};
-use groundswell_core::install::{Boot, Found, Manner, Operation, Slot};
+use groundswell_core::install::{Boot, Counted, Found, Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::{ClaimName, Stamp};
@@ -30,7 +30,7 @@ use super::workshop::{Workshop, product};
 
 const MOST_BOOTS: u32 = 3;
 /// As a product of type `agent` has it.
-pub(crate) const MANNER: Manner = Manner { trial_starts: MOST_BOOTS + 1, restarts_machine: true };
+pub(crate) const MANNER: Manner = Manner { trial_starts: MOST_BOOTS, counted: Counted::Elsewhere, restarts_machine: true };
 /// A supervisor of these tests lives for one start.
 const TERMS: Terms = Terms {
     ready_within_ms: 1_000,
@@ -333,6 +333,33 @@ async fn i7_a_build_that_dies_at_any_place_of_its_start_is_left_after_three_boot
             done += 1;
         }
         assert!(done > 2, "{done} places");
+    }
+}
+
+#[tokio::test]
+async fn s5_an_old_build_that_finishes_the_confirm_of_the_new_one_gives_way_to_it() {
+    for first in [false, true] {
+        let (mut machine, mut agent, _, new) = before(Order::Confirm, first).await;
+        let home = machine.slot;
+        for operation in plan(&agent.found().await.unwrap(), Order::Confirm, &new) {
+            if matches!(operation, Operation::Bless(_)) {
+                break;
+            }
+            agent.perform_one(&operation).await.unwrap();
+        }
+        drop(agent);
+        // It cannot go on, again and again: its supervisor gives up.
+        while machine.slot == home {
+            machine.supervise();
+        }
+        let mut old = machine.agent().await;
+        assert_eq!(old.recover().await, None, "it tells nothing, and ends");
+        assert_eq!(old.found().await.unwrap().floor(), new.sequence);
+        drop(old);
+        let (agent, recovered) = machine.up().await;
+        assert_eq!((machine.slot, recovered.trial, recovered.floor), (home, None, new.sequence));
+        assert_eq!(recovered.running.map(|running| running.release), Some(new.release));
+        assert!(agent.found().await.unwrap().open().is_none());
     }
 }
 

@@ -158,6 +158,70 @@ async fn a_system_that_is_unhealthy_after_the_restart_goes_back_by_another_resta
 }
 
 #[tokio::test]
+async fn s6_a_boot_loader_that_does_not_go_back_is_told_again_and_nothing_is_said_before_the_old_system_runs() {
+    let mut machine = Machine::on_one().await;
+    let two = machine.two.clone();
+    let back = "echo back $GROUNDSWELL_VERSION >> updater; test -e stubborn || echo $GROUNDSWELL_VERSION > loader/next";
+    let back = machine.workshop.shell(back);
+    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
+    command.back = Some(back);
+    let mut executor = machine.executor().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: two.clone() }).await;
+    machine.hand_over(&mut executor, &two).await;
+    drop(executor);
+    let (mut executor, _) = machine.restarted().await;
+    machine.workshop.touch("stubborn");
+    let reason = Reason::lossy("unhealthy");
+    executor.execute(&Step::Revert { release: two.release, reason: reason.clone(), at_fault: true }).await;
+    drop(executor);
+    // It comes up with the version that is left.
+    machine.boots += 1;
+    machine.workshop.boot = Boot(format!("boot {}", machine.boots));
+    let mut executor = machine.executor().await;
+    let told_again = async {
+        while machine.updater().ends_with(&["reboot".to_owned()]) && machine.updater().len() == 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        while !machine.updater().ends_with(&["reboot".to_owned()]) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        recovered = executor.recover() => panic!("nothing true could be said: {recovered:?}"),
+        () = told_again => {}
+    }
+    drop(executor);
+    assert_eq!(machine.updater(), ["install 2.0", "reboot", "back 1.0", "reboot", "back 1.0", "reboot"]);
+    // Now it goes back.
+    fs::write(machine.workshop.path("loader/next"), "1.0\n").unwrap();
+    let (_, recovered) = machine.restarted().await;
+    assert_eq!(recovered.reverted, Some((two.release, reason)));
+    assert_eq!(recovered.running.map(|running| running.release), Some(machine.one.release));
+}
+
+#[tokio::test]
+async fn a_hand_over_that_was_cut_short_is_not_the_systems_fault() {
+    let mut machine = Machine::on_one().await;
+    let two = machine.two.clone();
+    // The agent dies before the loader is told.
+    let dying = machine.workshop.shell("exit 1");
+    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
+    let run = std::mem::replace(&mut command.run, dying);
+    let mut executor = machine.executor().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: two.clone() }).await;
+    executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
+    drop(executor);
+    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
+    command.run = run;
+    let (_, recovered) = machine.restarted().await;
+    assert_eq!(recovered.reverted.map(|reverted| reverted.0), Some(two.release));
+    assert!(!recovered.at_fault && recovered.denied.is_empty());
+    assert_eq!(recovered.running.map(|running| running.release), Some(machine.one.release));
+}
+
+#[tokio::test]
 async fn a_machine_that_cannot_be_restarted_keeps_its_old_system_as_the_next_one_too() {
     let machine = Machine::on_one().await;
     let two = machine.two.clone();

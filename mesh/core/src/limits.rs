@@ -32,6 +32,11 @@ pub const RETRY_LONGEST_MS: u64 = 600_000;
 /// A device that has not answered a confirm or a revert is asked again after this, in milliseconds: as often as a person
 /// would, and never so often that a slow disk has two to do at once.
 pub const ASK_AGAIN_MS: u64 = 60_000;
+/// So often an orderly end of whoever starts a version on trial takes its last start back from those that count: a build
+/// which has its machine restarted each time is not tried for ever.
+pub const TRIAL_STOPS: u32 = 10;
+/// A machine that was to go back and came up with the version that is left is restarted again so often; then people must look.
+pub const RESTARTS_BACK: u32 = 3;
 /// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
 /// a few looks of an ordinary check.
 pub const HEALTH_AFTER_START_MS: u64 = 120_000;

@@ -108,6 +108,8 @@ impl Device {
             trial: self.trial,
             reverted: given_up.map(|release| (release, Reason::lossy("did not come up"))),
             at_fault: true,
+            claim: None,
+            failed: None,
             staged: self.staged.as_ref().map(|install| install.release),
             denied: Vec::new(),
         };

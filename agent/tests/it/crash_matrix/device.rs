@@ -35,7 +35,7 @@ macro_rules! orders {
 
 orders! {
     /// What is done to an install, in the order of a life: the node's orders, and what the device does by itself.
-    Order: Stage, Unstage, Activate, Confirm, Forgiven, Revert, Abort, Reclaim
+    Order: Stage, Unstage, Activate, Leave, Confirm, Forgiven, Revert, Abort, Reclaim
 }
 
 /// Names the variants of an enum: one that is added does not compile before it stands here.
@@ -103,16 +103,16 @@ impl Order {
         match self {
             Self::Stage | Self::Unstage => &[],
             Self::Activate => &[Self::Stage],
-            Self::Confirm | Self::Revert | Self::Abort => &[Self::Stage, Self::Activate],
+            Self::Leave | Self::Confirm | Self::Revert | Self::Abort => &[Self::Stage, Self::Activate],
             // A build that failed, and that a generation forgave.
             Self::Forgiven => &[Self::Stage, Self::Activate, Self::Revert, Self::Stage, Self::Activate],
             Self::Reclaim => &[Self::Stage, Self::Activate, Self::Revert],
         }
     }
 
-    /// Whether it has hooks: what only gives space back has none.
+    /// Whether it has hooks: what only gives space back has none, nor has an orderly end of the agent.
     pub(crate) fn has_hooks(self) -> bool {
-        !matches!(self, Self::Unstage | Self::Reclaim)
+        !matches!(self, Self::Unstage | Self::Leave | Self::Reclaim)
     }
 
     /// Whether the release is to blame, where it goes back.
@@ -206,6 +206,7 @@ impl Device {
                 Ok(machine::revert(&found, install.release, &cause, self.manner))
             }
             Order::Unstage => Ok(Plan::Do(machine::unstage(&found))),
+            Order::Leave => Ok(Plan::Do(machine::stop(&found, self.manner).into_iter().collect())),
             Order::Reclaim => Ok(Plan::Do(machine::reclaim(&found))),
         };
         match plan {
@@ -235,18 +236,25 @@ impl Device {
 
     /// Finishes or takes back what the last start left, as the executor does; `None` where the machine restarts for it.
     pub(crate) fn recover(&mut self) -> Option<Ending> {
-        let recovery = recovery::recover(&self.found(), self.manner);
-        match recovery.ending {
-            Ending::Trial(_) | Ending::Restarting => match self.run(&recovery.operations) {
-                Ok(()) => Some(recovery.ending),
-                Err(Stop::Restarted) => None,
+        let mut recovery = recovery::recover(&self.found(), self.manner);
+        if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
+            match self.run(&recovery.operations) {
+                Ok(()) => return Some(recovery.ending),
+                Err(Stop::Restarted) => return None,
                 Err(Stop::Failed(failed)) => {
                     let (operation, failure) = *failed;
-                    let back = recovery::give_up(&self.found(), &blame(&failure), self.manner, &operation, failure.answered);
-                    self.insist(&back.operations).then_some(back.ending)
+                    recovery = recovery::give_up(&self.found(), &blame(&failure), self.manner, &operation, failure.answered);
                 }
-            },
-            _ => self.insist(&recovery.operations).then_some(recovery.ending),
+            }
+        }
+        loop {
+            match self.insist(&recovery.operations) {
+                Err(Stop::Restarted) => return None,
+                Err(Stop::Failed(failed)) if !self.fate.has_ended() => {
+                    recovery = recovery::try_again(&self.found(), self.manner, failed.1.answered);
+                }
+                Ok(()) | Err(Stop::Failed(_)) => return Some(recovery.ending),
+            }
         }
     }
 
@@ -254,9 +262,15 @@ impl Device {
         operations.iter().try_for_each(|operation| self.perform(operation))
     }
 
-    /// `false`: the machine restarts for it.
-    fn insist(&mut self, operations: &[Operation]) -> bool {
-        !operations.iter().any(|operation| matches!(self.perform(operation), Err(Stop::Restarted)))
+    /// Goes on after a failure, but for a machine that restarts, or does not run what it should.
+    fn insist(&mut self, operations: &[Operation]) -> Result<(), Stop> {
+        for operation in operations {
+            match self.perform(operation) {
+                Err(Stop::Failed(_)) if !matches!(operation, Operation::Booted(..)) => {}
+                done => done?,
+            }
+        }
+        Ok(())
     }
 
     fn perform(&mut self, operation: &Operation) -> Result<(), Stop> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::files::{Files, Kind, OnDisk, Reading, Writing};
 use groundswell_agent::install::forks;
+use groundswell_core::install::Manner;
 use groundswell_core::install::machine::{self, Plan};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::Recovered;
@@ -142,14 +143,18 @@ pub(crate) fn step(order: Order, install: &Install) -> Option<Step> {
         Order::Activate => Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 },
         Order::Confirm | Order::Forgiven => Step::Confirm { release: install.release },
         Order::Revert | Order::Abort => Step::Revert { release: install.release, reason: reason(), at_fault: order.blames() },
-        Order::Unstage | Order::Reclaim => return None,
+        Order::Unstage | Order::Leave | Order::Reclaim => return None,
     })
 }
 
-async fn perform(executor: &mut Executor, order: Order, install: &Install) {
+async fn perform(executor: &mut Executor, order: Order, install: &Install, manner: Manner) {
     match step(order, install) {
         Some(step) => drop(executor.execute(&step).await),
         None if order == Order::Reclaim => assert!(executor.reclaim().await, "there is something to give back"),
+        None if order == Order::Leave => {
+            let note = machine::stop(&executor.found().await.expect("the disk tells"), manner);
+            executor.perform_one(&note.expect("a trial runs")).await.expect("the disk takes it");
+        }
         None => {
             for operation in machine::unstage(&executor.found().await.expect("the disk tells")) {
                 executor.perform_one(&operation).await.expect("the disk takes it");
@@ -204,7 +209,7 @@ pub(crate) async fn be_killed(orders: &str) {
         let phase = [Phase::Before, Phase::Inside, Phase::After].into_iter().find(|phase| format!("{phase:?}") == parts[2]);
         fate.set(parts[1].parse().expect("a number"), phase.expect("a phase"));
     }
-    perform(&mut executor, order, &install).await;
+    perform(&mut executor, order, &install, workshop.config.manner()).await;
 }
 
 /// Kills at every `stride`-th call; `child` starts this program as the process that is killed.
@@ -306,6 +311,7 @@ async fn judge(workshop: &Workshop, order: Order, first: bool) -> Result<(), Str
     let fine = match order {
         Order::Stage | Order::Unstage => on_old && reverted.is_none() && !was_denied,
         Order::Activate => (on_old && reverted.is_none()) || on_trial,
+        Order::Leave => on_trial,
         Order::Confirm => on_trial || on_new,
         Order::Forgiven => on_trial || (on_new && !was_denied),
         Order::Revert | Order::Abort => {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use groundswell_core::install::recovery::Ending;
-use groundswell_core::install::{Manner, Operation};
+use groundswell_core::install::{Counted, Manner, Operation};
 use groundswell_core::node::effect::Install;
 
 use super::Report;
@@ -97,7 +97,8 @@ impl Stage {
         let old = (!first).then(|| workshop.release(1, "echo one"));
         let (new, next) = (workshop.release(2, "echo two"), workshop.release(3, "echo three"));
         // More than a life with two crashes can use up, so that what ends a trial is never their number.
-        let manner = Manner { trial_starts: 9, restarts_machine };
+        let counted = if restarts_machine { Counted::Boots } else { Counted::Starts };
+        let manner = Manner { trial_starts: 9, counted, restarts_machine };
         Self { workshop, syncs, manner, old, new, next, seen }
     }
 
@@ -249,7 +250,8 @@ impl Stage {
         let on_new = runs == new && floor == new && device.current(&installs) == new && ending == Ending::Settled;
         let denied_if_blamed = was_denied == order.blames();
         let reverted = on_old && denied_if_blamed && ending == Ending::Reverted(self.new.release, reason(), order.blames());
-        let given_up = on_old && was_denied && matches!(&ending, Ending::Reverted(release, ..) if *release == self.new.release);
+        let is_new = |release| release == self.new.release;
+        let untried = on_old && !was_denied && matches!(&ending, Ending::Reverted(release, _, false) if is_new(*release));
         let left = on_old && denied_if_blamed && ending == Ending::Settled;
         let untouched = on_old && !was_denied && ending == Ending::Settled;
         let staged = found.staged().is_some_and(|contents| contents.release == self.new.release);
@@ -258,8 +260,10 @@ impl Stage {
             (Order::Stage, false) => untouched,
             (Order::Unstage, _) => untouched && !staged,
             (Order::Activate, true) => on_trial,
-            // Where only the machine can tell how far a version was handed over, the old one may come back.
-            (Order::Activate, false) => untouched || on_trial || (self.manner.restarts_machine && (given_up || left)),
+            // Where only the machine can tell how far a version was handed over, the old one may come back; nobody is to blame.
+            (Order::Activate, false) => untouched || on_trial || (self.manner.restarts_machine && untried),
+            // An orderly end is no start that failed.
+            (Order::Leave, _) => on_trial,
             (Order::Confirm, true) => on_new,
             (Order::Confirm, false) => on_new || on_trial,
             // What turned out well is no longer among what failed.

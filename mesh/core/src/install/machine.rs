@@ -15,7 +15,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::operation::{Hook, Operation};
-use super::state::{Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Part, SlotState, Transaction, Way};
+use super::state::{
+    Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
+};
 use crate::digest::Digest;
 use crate::node::effect::Install;
 use crate::number::Sequence;
@@ -44,6 +46,9 @@ pub enum Refusal {
     /// The disk does not tell at present what this says.
     #[error("the disk does not tell what {0} says")]
     Unread(Part),
+    /// It would overwrite what runs.
+    #[error("this agent itself runs from slot {}, which is not the confirmed one: nothing is written there", .0.name())]
+    InUse(Slot),
     /// The idle slot does not hold it.
     #[error("the idle slot does not hold this release")]
     NotStaged,
@@ -56,7 +61,7 @@ impl Refusal {
     /// Whether it is this device's own trouble, of which no release is to blame.
     #[must_use]
     pub fn is_of_the_device(&self) -> bool {
-        matches!(self, Self::Lost | Self::Unread(_))
+        matches!(self, Self::Lost | Self::Unread(_) | Self::InUse(_))
     }
 }
 
@@ -89,7 +94,7 @@ fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
 fn transaction(found: &Found, install: &Install, claim: Option<ClaimName>) -> Result<Transaction, Refusal> {
     Ok(Transaction {
         contents: Contents::of(install),
-        to: found.idle().ok_or(Refusal::Lost)?,
+        to: found.idle().ok_or_else(|| found.spare().map_or(Refusal::Lost, Refusal::InUse))?,
         from: found.good().map(|confirmed| confirmed.slot),
         claim,
     })
@@ -155,7 +160,7 @@ pub fn reclaim(found: &Found) -> Vec<Operation> {
 /// # Errors
 /// While another version is unconfirmed, below the floor, and when it is not staged.
 pub fn activate(found: &Found, install: &Install, claim: ClaimName, manner: Manner) -> Result<Plan, Refusal> {
-    if let Some(Entry { transaction, mark: Mark::Watch { .. } }) = found.open()
+    if let Some(Entry { transaction, mark: Mark::Watch(_) }) = found.open()
         && transaction.contents == Contents::of(install)
     {
         return Ok(Plan::Done);
@@ -179,22 +184,34 @@ pub(super) fn forward(found: &Found, transaction: &Transaction, manner: Manner) 
         hook(Hook::BeforeActivate, transaction),
         Operation::Point(Some(to)),
     ];
-    operations.extend(start(found, transaction, manner, 1));
+    operations.extend(start(found, transaction, manner, &Starts::first(found.boot.clone())));
     operations
 }
 
-/// Starts the version on trial for the `starts`-th time: also what recovery does when it finds [`Mark::Activate`].
-pub(super) fn start(found: &Found, transaction: &Transaction, manner: Manner, starts: u32) -> Vec<Operation> {
+/// Starts the version on trial, as the last of `starts`: also what recovery does when it finds [`Mark::Activate`].
+pub(super) fn start(found: &Found, transaction: &Transaction, manner: Manner, starts: &Starts) -> Vec<Operation> {
     let (to, contents) = (transaction.to, &transaction.contents);
-    let mut operations = vec![note(transaction, Mark::Activate { starts }), Operation::Start(to, contents.clone())];
+    let mut operations = vec![note(transaction, Mark::Activate(starts.clone())), Operation::Start(to, contents.clone())];
     if manner.restarts_machine {
-        operations.push(note(transaction, Mark::Reboot { starts, boot: found.boot.clone() }));
+        operations.push(note(transaction, Mark::Reboot { starts: starts.count, boot: found.boot.clone() }));
         operations.push(Operation::Restart(to, contents.clone()));
     } else {
         operations.push(hook(Hook::AfterActivate, transaction));
-        operations.push(note(transaction, Mark::Watch { starts }));
+        operations.push(note(transaction, Mark::Watch(starts.clone())));
     }
     operations
+}
+
+/// Before an orderly end of the agent: what it had started did not fail for that, and its next start does not count. Nothing
+/// where no start counts, or it has happened too often.
+#[must_use]
+pub fn stop(found: &Found, manner: Manner) -> Option<Operation> {
+    let Entry { transaction, mark } = found.open()?;
+    match mark {
+        Mark::Activate(starts) if !manner.restarts_machine => Some(note(transaction, Mark::Activate(starts.stop()?))),
+        Mark::Watch(starts) if manner.counted != Counted::Elsewhere => Some(note(transaction, Mark::Watch(starts.stop()?))),
+        _ => None,
+    }
 }
 
 /// Makes the version on trial the good one.
@@ -204,7 +221,7 @@ pub(super) fn start(found: &Found, transaction: &Transaction, manner: Manner, st
 pub fn confirm(found: &Found, release: Digest) -> Result<Plan, Refusal> {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
     match found.open() {
-        Some(Entry { transaction, mark: Mark::Watch { .. } }) if transaction.contents.release == release => {
+        Some(Entry { transaction, mark: Mark::Watch(_) }) if transaction.contents.release == release => {
             let mut operations = vec![hook(Hook::BeforeConfirm, transaction)];
             operations.extend(blessing(found, transaction));
             operations.extend(blessed(transaction));
@@ -243,52 +260,69 @@ pub struct Cause {
     pub at_fault: bool,
 }
 
-/// Goes back to the last confirmed version. A revert that is under way goes on for its own cause.
+/// Goes back to the last confirmed version. A revert that is under way goes on for its own cause. Of what was left already, and
+/// turns out only now to be to blame, the build is written down.
 #[must_use]
 pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> Plan {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
     let Some(Entry { transaction, mark }) = found.open().filter(|entry| entry.transaction.contents.release == release) else {
-        return if is_confirmed { Plan::TooLate } else { Plan::Done };
+        return if is_confirmed { Plan::TooLate } else { blame(found, release, cause) };
     };
     match mark {
         Mark::Confirm => Plan::TooLate,
         Mark::Closed => Plan::Done,
         Mark::Revert { reason, at_fault, way } => {
-            Plan::Do(back(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way))
+            Plan::Do(back(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner))
         }
-        _ => Plan::Do(back(found, transaction, cause, &way(found, mark, manner))),
+        _ => Plan::Do(back(found, transaction, cause, &way(found, mark, manner), manner)),
     }
+}
+
+fn blame(found: &Found, release: Digest, cause: &Cause) -> Plan {
+    let left = found.entry.as_ref().filter(|entry| !entry.is_open()).map(|entry| &entry.transaction);
+    let left = left.filter(|left| left.contents.release == release && left.claim.is_some() && cause.at_fault);
+    let is_news = |left: &&Transaction| {
+        let is_whole = found.described(left.to).is_some_and(|slot| slot.state == SlotState::Staged);
+        !is_whole && !found.denied.iter().any(|denied| denied.names(&left.contents))
+    };
+    left.filter(is_news).map_or(Plan::Done, |left| Plan::Do(vec![Operation::Deny(Denied::of(left, cause.reason.clone()))]))
 }
 
 /// What it takes to have the old version running again when a transaction has come as far as `mark`.
 pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
     match mark {
         Mark::Stage | Mark::Switch | Mark::Confirm | Mark::Closed => Way::Keep,
-        Mark::Reboot { boot, .. } if *boot != found.boot => Way::Restart,
-        Mark::Watch { .. } if manner.restarts_machine => Way::Restart,
-        Mark::Activate { .. } | Mark::Reboot { .. } if manner.restarts_machine => Way::Next { boot: found.boot.clone() },
-        Mark::Activate { .. } | Mark::Reboot { .. } | Mark::Watch { .. } => Way::Start,
+        Mark::Reboot { boot, .. } if !boot.is(&found.boot) => Way::Restart,
+        Mark::Watch(_) if manner.restarts_machine => Way::Restart,
+        Mark::Activate(_) | Mark::Reboot { .. } if manner.restarts_machine => Way::Next { boot: found.boot.clone() },
+        Mark::Activate(_) | Mark::Reboot { .. } | Mark::Watch(_) => Way::Start,
         Mark::Revert { way, .. } => way.clone(),
     }
 }
 
 /// The way back: also what recovery does when it finds [`Mark::Revert`].
-pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) -> Vec<Operation> {
+pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way, manner: Manner) -> Vec<Operation> {
     let revert = |way| note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way });
     let way = match way {
-        Way::Next { boot } if *boot != found.boot => &Way::Restart,
+        Way::Next { boot } if !boot.is(&found.boot) => &Way::Restart,
         way => way,
     };
     let old = found.behind(transaction);
     let left = (transaction.to, transaction.contents.clone());
     // What runs after a restart: the old version, or without one whatever was there before the first install.
     let (slot, contents) = old.clone().map_or_else(|| left.clone(), |old| (old.slot, old.contents));
-    if let Way::Restarting { boot } = way {
-        if *boot == found.boot {
+    if let Way::Restarting { boot, .. } = way {
+        if boot.is(&found.boot) {
             return vec![Operation::Restart(slot, contents)];
         }
-        let keep = old.map(|old| Operation::Keep(old.slot, old.contents));
-        let mut operations: Vec<Operation> = keep.into_iter().collect();
+        let mut operations = Vec::new();
+        if let Some(Confirmed { slot, contents }) = old {
+            // An agent knows from which slot it runs, and its supervisor goes back by itself.
+            if manner.counted != Counted::Elsewhere {
+                operations.push(Operation::Booted(slot, contents.clone()));
+            }
+            operations.push(Operation::Keep(slot, contents));
+        }
         operations.extend(returned(transaction, cause));
         return operations;
     }
@@ -296,12 +330,14 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
     match (&old, way) {
         (Some(_), Way::Keep) => operations.push(Operation::Keep(slot, contents.clone())),
         (Some(_), _) => operations.push(Operation::Start(slot, contents.clone())),
+        // Nothing was started: what runs is somebody else's.
+        (None, Way::Keep) => {}
         (None, _) if transaction.from.is_none() => operations.push(Operation::Stop(left.0, left.1)),
         // No file says any more what the old version is: `current` leads to it, and nothing that runs is stopped.
         (None, _) => {}
     }
     if matches!(way, Way::Restart) {
-        operations.push(revert(Way::Restarting { boot: found.boot.clone() }));
+        operations.push(revert(Way::Restarting { boot: found.boot.clone(), missed: 0 }));
         operations.push(Operation::Restart(slot, contents));
         return operations;
     }
@@ -309,17 +345,24 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
     operations
 }
 
+/// The machine was restarted for the way back `missed` times and does not run the old version: it is made the next one once
+/// more. `None` where nothing tells what that is.
+pub(super) fn back_again(found: &Found, transaction: &Transaction, cause: &Cause, missed: u32) -> Option<Vec<Operation>> {
+    let Confirmed { slot, contents } = found.behind(transaction)?;
+    let way = Way::Restarting { boot: found.boot.clone(), missed };
+    Some(vec![
+        Operation::Start(slot, contents.clone()),
+        note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way }),
+        Operation::Restart(slot, contents),
+    ])
+}
+
 /// The old version runs again: what was left is written down in its slot, and what failed apart from it too.
 fn returned(transaction: &Transaction, cause: &Cause) -> Vec<Operation> {
     let contents = &transaction.contents;
     let mut operations = Vec::new();
     if cause.at_fault {
-        operations.push(Operation::Deny(Denied {
-            version: contents.version.clone(),
-            sha256: contents.sha256,
-            release: contents.release,
-            reason: cause.reason.clone(),
-        }));
+        operations.push(Operation::Deny(Denied::of(transaction, cause.reason.clone())));
     }
     operations.extend([
         Operation::Describe(transaction.to, Described { contents: contents.clone(), state: SlotState::Failed }),

@@ -12,5 +12,6 @@ pub mod supervision;
 
 pub use operation::{Hook, Operation};
 pub use state::{
-    Boot, Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Transaction, Way,
+    Boot, Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts,
+    Transaction, Way,
 };

@@ -7,10 +7,13 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::machine::{Cause, back, blessed, blessing, forward, staged, start, way};
+use super::machine::{Cause, back, back_again, blessed, blessing, forward, staged, start, way};
 use super::operation::{Hook, Operation};
-use super::state::{Confirmed, Contents, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Transaction, Way};
+use super::state::{
+    Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
+};
 use crate::digest::Digest;
+use crate::limits::RESTARTS_BACK;
 use crate::text::Reason;
 
 /// What start-up does.
@@ -51,9 +54,11 @@ pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation,
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
     // A way back that is under way goes on for its own cause.
     if let Mark::Revert { reason, at_fault, way } = mark {
-        return reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way);
+        return reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner);
     }
     let way = match (failed, mark) {
+        // In an earlier run, after which the machine may have come up with what `current` leads to.
+        (_, Mark::Switch) if !manner.restarts_machine && found.current == Some(transaction.to) => Way::Start,
         // The machine did not start from the new version: the old one runs already, and has to be started the next time too.
         (Operation::Booted(..), _) if answered => Way::Next { boot: found.boot.clone() },
         // Handed over, and it runs, or nothing tells whether it does: one restart too many is the price.
@@ -65,7 +70,30 @@ pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation,
         }
         _ => way(found, mark, manner),
     };
-    reverted(found, transaction, cause, &way)
+    // A version that is not known to have been handed over did not fail to come up; nor did one of which nothing tells that.
+    let was_tried = match failed {
+        Operation::Booted(..) => answered && (manner.counted == Counted::Elsewhere || !matches!(mark, Mark::Activate(_))),
+        _ => true,
+    };
+    reverted(found, transaction, &Cause { at_fault: cause.at_fault && was_tried, ..cause.clone() }, &way, manner)
+}
+
+/// The next try after a way back could not be finished. `answered`: what was asked whether the machine runs the old version
+/// said that it does not. Then that is made the next one again and the machine restarted, [`RESTARTS_BACK`] times; beyond that,
+/// and where nothing can be said, it is only asked again: the transaction stays open until the old version runs.
+#[must_use]
+pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
+    if let Some(Entry { transaction, mark: Mark::Revert { reason, at_fault, way: Way::Restarting { boot, missed } } }) =
+        found.open()
+        && answered
+        && !boot.is(&found.boot)
+        && *missed < RESTARTS_BACK
+    {
+        let cause = Cause { reason: reason.clone(), at_fault: *at_fault };
+        let again = back_again(found, transaction, &cause, missed.saturating_add(1)).map(restarting);
+        return again.unwrap_or_else(|| recover(found, manner));
+    }
+    recover(found, manner)
 }
 
 fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -> Recovery {
@@ -75,9 +103,9 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
     let give_back = |reason: &str, at_fault| {
         let cause = Cause { reason: Reason::lossy(reason), at_fault };
         // Nothing tells whether the machine was restarted since the version was handed over: one restart too many is the price.
-        let unknown = manner.restarts_machine && matches!(mark, Mark::Activate { .. });
+        let unknown = manner.restarts_machine && matches!(mark, Mark::Activate(_));
         let way = if unknown { Way::Restart } else { way(found, mark, manner) };
-        reverted(found, transaction, &cause, &way)
+        reverted(found, transaction, &cause, &way, manner)
     };
     let moved_back = found.current != Some(to) && !found.unread.contains(&Part::Current);
     match mark {
@@ -100,25 +128,34 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
         }
         // `current` went back although the journal could not be written (a full disk): the revert is what happened.
         // Whether the release was to blame is not written here; the node's own store says so.
-        Mark::Activate { .. } | Mark::Watch { .. } | Mark::Reboot { .. } if moved_back => {
+        Mark::Activate(_) | Mark::Watch(_) | Mark::Reboot { .. } if moved_back => {
             give_back("reverted; the journal could not be written", false)
-        }
-        Mark::Activate { starts } | Mark::Watch { starts } if *starts >= manner.trial_starts => {
-            give_back(&format!("started {starts} times without being confirmed"), true)
         }
         // Handing a version over again could overwrite the system that runs: only what the machine runs now tells
         // whether it got that far.
-        Mark::Activate { starts } if manner.restarts_machine => trial(after_boot(transaction, *starts)),
-        Mark::Activate { starts } => {
+        Mark::Activate(starts) if manner.restarts_machine => trial(after_boot(found, transaction, starts.count)),
+        Mark::Activate(starts) | Mark::Watch(starts) if is_over(found, mark, starts, manner) => {
+            let times = format!("started {} times without being confirmed", starts.count);
+            // An agent that ended says nothing of what it had started; a machine that went down may have been taken down by it.
+            match starts.boot.is(&found.boot) {
+                true => give_back(&format!("{times}, for this agent ended each time"), false),
+                false => give_back(&times, true),
+            }
+        }
+        Mark::Activate(starts) => {
             let mut operations = vec![Operation::Verify(to, contents.clone())];
-            operations.extend(start(found, transaction, manner, starts.saturating_add(1)));
+            operations.extend(start(found, transaction, manner, &starts.again(true, &found.boot)));
             trial(operations)
         }
-        Mark::Reboot { boot, .. } if *boot == found.boot => restarting(vec![Operation::Restart(to, contents.clone())]),
-        Mark::Reboot { starts, .. } => trial(after_boot(transaction, *starts)),
-        Mark::Watch { starts } => {
-            let mut operations =
-                vec![note(Mark::Watch { starts: starts.saturating_add(1) }), Operation::Verify(to, contents.clone())];
+        Mark::Reboot { boot, .. } if boot.is(&found.boot) => restarting(vec![Operation::Restart(to, contents.clone())]),
+        Mark::Reboot { starts, .. } => trial(after_boot(found, transaction, *starts)),
+        Mark::Watch(starts) => {
+            let mut operations = Vec::new();
+            let now = starts.again(counts(found, mark, starts, manner), &found.boot);
+            if manner.counted != Counted::Elsewhere && now != *starts {
+                operations.push(note(Mark::Watch(now)));
+            }
+            operations.push(Operation::Verify(to, contents.clone()));
             if manner.restarts_machine {
                 operations.push(Operation::Booted(to, contents.clone()));
             }
@@ -133,20 +170,36 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             settled(operations)
         }
         Mark::Revert { reason, at_fault, way } => {
-            reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way)
+            reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner)
         }
         Mark::Closed => closed(found, manner),
     }
 }
 
+/// Whether the present start of the agent is one more of the version on trial.
+fn counts(found: &Found, mark: &Mark, starts: &Starts, manner: Manner) -> bool {
+    match (mark, manner.counted) {
+        // It is started anew, whoever counts.
+        (Mark::Activate(_), _) | (_, Counted::Starts) => true,
+        (_, Counted::Boots) => !starts.boot.is(&found.boot),
+        (_, Counted::Elsewhere) => false,
+    }
+}
+
+/// Whether it would be one too many.
+fn is_over(found: &Found, mark: &Mark, starts: &Starts, manner: Manner) -> bool {
+    starts.count >= manner.trial_starts && !starts.stopped && counts(found, mark, starts, manner)
+}
+
 /// The machine was restarted, for this or by accident: a trial, if it started from the new version.
-fn after_boot(transaction: &Transaction, starts: u32) -> Vec<Operation> {
+fn after_boot(found: &Found, transaction: &Transaction, count: u32) -> Vec<Operation> {
     let (to, contents) = (transaction.to, &transaction.contents);
+    let starts = Starts { count, ..Starts::first(found.boot.clone()) };
     vec![
         Operation::Booted(to, contents.clone()),
         Operation::Keep(to, contents.clone()),
         Operation::Hook(Hook::AfterActivate, to, contents.clone()),
-        Operation::Note(Entry { transaction: transaction.clone(), mark: Mark::Watch { starts } }),
+        Operation::Note(Entry { transaction: transaction.clone(), mark: Mark::Watch(starts) }),
     ]
 }
 
@@ -155,7 +208,7 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
     if found.is_unsure() {
         return settled(keep_confirmed(found));
     }
-    match (&found.confirmed, found.current) {
+    match (found.standing(), found.current) {
         (Some(confirmed), Some(current)) if confirmed.slot == current => settled(keep_confirmed(found)),
         (Some(confirmed), Some(current)) => match found.described(current) {
             // A journal that was closed on this very version closed on its confirm: only the file that says so is the old one.
@@ -163,17 +216,18 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
                 let confirmed = Confirmed { slot: current, contents: contents.clone() };
                 settled(vec![Operation::Keep(current, contents.clone()), Operation::Bless(confirmed)])
             }
-            // The journal was lost in the middle of a trial.
-            Some(Described { contents, .. }) => {
+            // The journal was lost in the middle of a trial, which is not the version's fault.
+            Some(Described { contents, .. }) if found.entry.is_none() => {
                 let transaction =
                     Transaction { contents: contents.clone(), to: current, from: Some(confirmed.slot), claim: None };
                 let reason = Reason::lossy("the journal was lost while this version was on trial");
-                let cause = Cause { reason, at_fault: true };
+                let cause = Cause { reason, at_fault: false };
                 // Nothing tells which of the two the machine runs: one restart too many is the price.
                 let way = if manner.restarts_machine { Way::Restart } else { Way::Start };
-                reverted(found, &transaction, &cause, &way)
+                reverted(found, &transaction, &cause, &way, manner)
             }
-            None => settled(restart(confirmed)),
+            // It is on no trial: `current` alone is wrong.
+            _ => settled(restart(confirmed)),
         },
         // `current` was lost.
         (Some(confirmed), None) => settled(restart(confirmed)),
@@ -188,7 +242,8 @@ fn closed(found: &Found, manner: Manner) -> Recovery {
             let trial = |described: &Described| {
                 let contents = described.contents.clone();
                 let transaction = Transaction { contents: contents.clone(), to: current, from: None, claim: None };
-                let note = Operation::Note(Entry { transaction, mark: Mark::Watch { starts: 1 } });
+                let starts = Starts::first(found.boot.clone());
+                let note = Operation::Note(Entry { transaction, mark: Mark::Watch(starts) });
                 let release = contents.release;
                 Recovery { operations: vec![note, Operation::Keep(current, contents)], ending: Ending::Trial(release) }
             };
@@ -226,8 +281,8 @@ fn restarting(operations: Vec<Operation>) -> Recovery {
     Recovery { operations, ending: Ending::Restarting }
 }
 
-fn reverted(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way) -> Recovery {
-    let operations = back(found, transaction, cause, way);
+fn reverted(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way, manner: Manner) -> Recovery {
+    let operations = back(found, transaction, cause, way, manner);
     if matches!(operations.last(), Some(Operation::Restart(..))) {
         return restarting(operations);
     }

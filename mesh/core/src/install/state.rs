@@ -9,7 +9,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::limits::DENIED;
+use crate::limits::{DENIED, TRIAL_STOPS};
 use crate::node::effect::Install;
 use crate::number::Sequence;
 use crate::record::ClaimName;
@@ -102,10 +102,56 @@ pub struct Transaction {
     pub claim: Option<ClaimName>,
 }
 
-/// One run of the machine's kernel: the text of `/proc/sys/kernel/random/boot_id`.
+/// One run of the machine's kernel: the text of `/proc/sys/kernel/random/boot_id`. Empty where nothing names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Boot(pub String);
+
+impl Boot {
+    /// Whether both are known to be the same run. A run without a name is none that is known.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        !self.0.is_empty() && self == other
+    }
+}
+
+/// How often a version on trial was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starts {
+    /// Those that count, the present one included.
+    #[serde(rename = "starts")]
+    pub count: u32,
+    /// The run of the machine in which it was started last. Entries of older builds have none, which counts as another one.
+    #[serde(default)]
+    pub boot: Boot,
+    /// How often the agent ended in an orderly way since the first start, at most [`TRIAL_STOPS`].
+    #[serde(default)]
+    pub stops: u32,
+    /// It has done so since the last start: the next one takes its place, and does not count.
+    #[serde(default)]
+    pub stopped: bool,
+}
+
+impl Starts {
+    /// The first start, in this run of the machine.
+    #[must_use]
+    pub fn first(boot: Boot) -> Self {
+        Self { count: 1, boot, stops: 0, stopped: false }
+    }
+
+    /// One more, in this run of the machine.
+    #[must_use]
+    pub fn again(&self, counts: bool, boot: &Boot) -> Self {
+        let count = self.count.saturating_add(u32::from(counts && !self.stopped));
+        Self { count, boot: boot.clone(), stops: self.stops, stopped: false }
+    }
+
+    /// The agent ends in an orderly way; `None` where that has happened too often to excuse anything.
+    pub(super) fn stop(&self) -> Option<Self> {
+        let excused = !self.stopped && self.stops < TRIAL_STOPS;
+        excused.then(|| Self { stops: self.stops.saturating_add(1), stopped: true, ..self.clone() })
+    }
+}
 
 /// How far a transaction has got: each is durable before what it names begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,11 +161,8 @@ pub enum Mark {
     Stage,
     /// The staged file is checked and `current` swapped. The old version still runs.
     Switch,
-    /// The new version is started, for the `starts`-th time.
-    Activate {
-        /// How often it has been started on trial, this time included.
-        starts: u32,
-    },
+    /// The new version is started, for so many times.
+    Activate(Starts),
     /// The new version was handed over and runs after the machine has been restarted.
     Reboot {
         /// How often it has been started on trial, this time included.
@@ -128,10 +171,7 @@ pub enum Mark {
         boot: Boot,
     },
     /// The new version runs on trial.
-    Watch {
-        /// How often it has been started on trial.
-        starts: u32,
-    },
+    Watch(Starts),
     /// The new version is good: the point of no return.
     Confirm,
     /// The old version comes back.
@@ -173,6 +213,9 @@ pub enum Way {
     Restarting {
         /// The run of the machine that is to end.
         boot: Boot,
+        /// How often it came up with the version that is left all the same. Entries of older builds have none.
+        #[serde(default)]
+        missed: u32,
     },
 }
 
@@ -235,9 +278,19 @@ pub struct Denied {
     pub release: Digest,
     /// Why it was left.
     pub reason: Reason,
+    /// Under which claim. Entries of older builds have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimName>,
 }
 
 impl Denied {
+    /// The build that `transaction` brought.
+    #[must_use]
+    pub fn of(transaction: &Transaction, reason: Reason) -> Self {
+        let Contents { version, sha256, release, .. } = transaction.contents.clone();
+        Self { version, sha256, release, reason, claim: transaction.claim }
+    }
+
     /// Whether this is the build in `contents`.
     #[must_use]
     pub fn names(&self, contents: &Contents) -> bool {
@@ -291,11 +344,24 @@ impl fmt::Display for Part {
     }
 }
 
+/// Which starts of a trial count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Those of the agent: each starts the version.
+    Starts,
+    /// Those of the machine: the version runs on while the agent is restarted.
+    Boots,
+    /// None: whoever starts the version counts them, and knows why it went back.
+    Elsewhere,
+}
+
 /// How versions of a product are started on this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// How often a trial may be started, restarts of the machine included, before recovery reverts it.
+    /// How often a trial may be started before recovery reverts it.
     pub trial_starts: u32,
+    /// Which starts those are.
+    pub counted: Counted,
     /// Whether a version runs only after the machine has been restarted (an update of the operating system).
     pub restarts_machine: bool,
 }
@@ -321,6 +387,8 @@ pub struct Found {
     pub unread: BTreeSet<Part>,
     /// The present run of the machine.
     pub boot: Boot,
+    /// The slot that this very agent runs from, where the product is the agent itself.
+    pub origin: Option<Slot>,
 }
 
 impl Found {
@@ -345,15 +413,32 @@ impl Found {
         self.unread.contains(&Part::Current) || self.unread.contains(&Part::Confirmed)
     }
 
-    /// The last confirmed version, also where the file that names it is lost: then what an upgrade under way leads back to, or
-    /// what `current` leads to, as long as a closed journal says that it is on no trial.
+    /// What confirmed.json says, unless it is older than what was done since: its slot holds something newer, by that slot's
+    /// own description or by the journal. A repair of the file system can bring an old file back.
+    #[must_use]
+    pub fn standing(&self) -> Option<&Confirmed> {
+        let confirmed = self.confirmed.as_ref()?;
+        let newer = |contents: &Contents| contents.sequence > confirmed.contents.sequence;
+        let refilled = self.described(confirmed.slot).is_some_and(|slot| newer(&slot.contents));
+        let moved_into = self.entry.as_ref().is_some_and(|Entry { transaction, .. }| {
+            transaction.to == confirmed.slot && transaction.from.is_some() && newer(&transaction.contents)
+        });
+        (!refilled && !moved_into).then_some(confirmed)
+    }
+
+    /// The last confirmed version, also where the file that names it is lost or an old one: then what an upgrade under way leads
+    /// back to, or what `current` leads to, as long as a closed journal says that it is on no trial.
     #[must_use]
     pub fn good(&self) -> Option<Confirmed> {
-        if self.confirmed.is_some() {
-            return self.confirmed.clone();
+        if let Some(confirmed) = self.standing() {
+            return Some(confirmed.clone());
         }
         let Entry { transaction, .. } = self.entry.as_ref()?;
-        let slot = if self.open().is_some() { transaction.from? } else { self.current? };
+        let slot = match self.open() {
+            Some(_) => transaction.from?,
+            // What was merely staged there was never on trial.
+            None => self.current.filter(|current| *current != transaction.to || transaction.claim.is_some())?,
+        };
         self.as_good(slot)
     }
 
@@ -361,7 +446,7 @@ impl Found {
     #[must_use]
     pub fn behind(&self, transaction: &Transaction) -> Option<Confirmed> {
         let slot = transaction.from?;
-        self.confirmed.clone().filter(|confirmed| confirmed.slot == slot).or_else(|| self.as_good(slot))
+        self.standing().filter(|confirmed| confirmed.slot == slot).cloned().or_else(|| self.as_good(slot))
     }
 
     fn as_good(&self, slot: Slot) -> Option<Confirmed> {
@@ -390,13 +475,19 @@ impl Found {
         let of_nobody = self
             .current
             .is_some_and(|current| self.open().is_none() && (self.entry.is_some() || self.described(current).is_none()));
-        self.damaged || self.is_unsure() || of_nobody || self.entry.as_ref().is_some_and(was_confirmed)
+        let of_old = self.confirmed.is_some();
+        self.damaged || self.is_unsure() || of_nobody || of_old || self.entry.as_ref().is_some_and(was_confirmed)
     }
 
-    /// The slot that may be overwritten: never the current one, never the confirmed one. None where it is not known which is
-    /// which, for either may be the only one that runs.
+    /// The slot that may be overwritten: never the current one, never the confirmed one, never the one that this agent runs
+    /// from. None where it is not known which is which, for either may be the only one that runs.
     #[must_use]
     pub fn idle(&self) -> Option<Slot> {
+        self.spare().filter(|spare| self.origin != Some(*spare))
+    }
+
+    /// The same, wherever this agent runs from.
+    pub(super) fn spare(&self) -> Option<Slot> {
         let kept = self.good().map(|confirmed| confirmed.slot);
         // With nothing in progress they are one: where they are not, each is the only word of something.
         let differ = self.open().is_none() && kept.is_some() && self.current.is_some() && kept != self.current;
@@ -409,7 +500,7 @@ impl Found {
     /// What a slot that was started holds, by whichever file still says it.
     #[must_use]
     pub fn contents(&self, slot: Slot) -> Option<&Contents> {
-        let confirmed = self.confirmed.as_ref().filter(|confirmed| confirmed.slot == slot).map(|confirmed| &confirmed.contents);
+        let confirmed = self.standing().filter(|confirmed| confirmed.slot == slot).map(|confirmed| &confirmed.contents);
         let described = || self.described(slot).map(|described| &described.contents);
         let journaled = || {
             let was_started =
@@ -429,6 +520,14 @@ impl Found {
     #[must_use]
     pub fn running_from(&self, slot: Slot) -> Option<Running> {
         self.contents(slot).map(Contents::running)
+    }
+
+    /// The build that the last upgrade left behind, where that was to blame for its end: what was told of it may be lost.
+    #[must_use]
+    pub fn denied_last(&self) -> Option<&Denied> {
+        let Entry { transaction, .. } = self.entry.as_ref().filter(|entry| !entry.is_open())?;
+        let claim = transaction.claim?;
+        self.denied.iter().find(|denied| denied.claim == Some(claim) && denied.names(&transaction.contents))
     }
 
     /// The release that waits in the idle slot; not the old version that an upgrade left there.

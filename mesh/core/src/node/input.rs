@@ -1,5 +1,6 @@
 //! Everything that can happen to a node: one closed enum.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,11 +8,13 @@ use alloc::vec::Vec;
 use crate::digest::Digest;
 use crate::node_id::NodeId;
 use crate::number::Sequence;
+use crate::record::ClaimName;
 use crate::record::status::{HoldNotice, Running};
 use crate::text::{Product, Reason};
 
 /// Everything that can happen to a node.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Input {
     /// Time passed: a wakeup asked for by `next_wakeup`, or an early one.
     Wake,
@@ -208,6 +211,8 @@ pub enum Report {
         release: Digest,
         /// Why.
         reason: Reason,
+        /// The release is to blame, or may be; as in `ActivateFailed`.
+        at_fault: bool,
     },
     /// The old version runs again: answer to `Step::Revert`.
     Reverted {
@@ -246,6 +251,11 @@ pub struct Recovered {
     pub reverted: Option<(Digest, Reason)>,
     /// That release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
     pub at_fault: bool,
+    /// The claim under which that was activated, where the device knows it: the same release may be tried again under another.
+    pub claim: Option<ClaimName>,
+    /// The claim of the last upgrade, and why it went back, where its build was to blame. It is said again at every start: what
+    /// was told of the end may be lost.
+    pub failed: Option<Box<(ClaimName, Reason)>>,
     /// The idle slot holds this release, verified.
     pub staged: Option<Digest>,
     /// What failed on this device, oldest first, each by its release and by its build

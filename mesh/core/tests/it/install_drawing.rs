@@ -8,8 +8,10 @@ use groundswell_core::documents::release::Artifact;
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{self, Ending};
 use groundswell_core::install::{
-    Boot, Confirmed, Contents, Described, Entry, Found, Manner, Mark, Operation, Slot, SlotState, Transaction, Way,
+    Boot, Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Operation, Slot, SlotState, Starts, Transaction,
+    Way,
 };
+use groundswell_core::limits::RESTARTS_BACK;
 use groundswell_core::node::effect::Install;
 use groundswell_core::number::Sequence;
 use groundswell_core::record::ClaimName;
@@ -39,9 +41,9 @@ fn name(mark: &Mark) -> &'static str {
     match mark {
         Mark::Stage => "Stage",
         Mark::Switch => "Switch",
-        Mark::Activate { .. } => "Activate",
+        Mark::Activate(_) => "Activate",
         Mark::Reboot { .. } => "Reboot",
-        Mark::Watch { .. } => "Watch",
+        Mark::Watch(_) => "Watch",
         Mark::Confirm => "Confirm",
         Mark::Revert { .. } => "Revert",
         Mark::Closed => "Closed",
@@ -50,15 +52,22 @@ fn name(mark: &Mark) -> &'static str {
 
 /// Every mark, with each content that decides anything.
 fn marks() -> Vec<Mark> {
-    let boots = || ["this", "before"].map(|boot| Boot(boot.to_owned()));
+    let boots = || ["this", "before", ""].map(|boot| Boot(boot.to_owned()));
     let mut marks = vec![Mark::Stage, Mark::Switch, Mark::Confirm, Mark::Closed];
     for starts in [1, TRIAL_STARTS] {
-        marks.extend([Mark::Activate { starts }, Mark::Watch { starts }]);
-        marks.extend(boots().map(|boot| Mark::Reboot { starts, boot }));
+        for boot in boots() {
+            let first = Starts { count: starts, ..Starts::first(boot.clone()) };
+            for starts in [Starts { stopped: true, ..first.clone() }, first] {
+                marks.extend([Mark::Activate(starts.clone()), Mark::Watch(starts)]);
+            }
+            marks.push(Mark::Reboot { starts, boot });
+        }
     }
     let mut ways = vec![Way::Keep, Way::Start, Way::Restart];
     ways.extend(boots().map(|boot| Way::Next { boot }));
-    ways.extend(boots().map(|boot| Way::Restarting { boot }));
+    for missed in [0, RESTARTS_BACK] {
+        ways.extend(boots().map(|boot| Way::Restarting { boot, missed }));
+    }
     for way in ways {
         marks.push(Mark::Revert { reason: Reason::lossy("unhealthy"), at_fault: true, way });
     }
@@ -103,6 +112,7 @@ fn disks(mark: &Mark) -> Vec<Found> {
                         denied: Vec::new(),
                         unread: BTreeSet::new(),
                         boot: Boot("this".to_owned()),
+                        origin: None,
                     });
                 }
             }
@@ -128,6 +138,8 @@ fn lists(found: &Found, manner: Manner) -> Vec<Vec<Operation>> {
     let mut lists: Vec<Vec<Operation>> = done.collect();
     lists.push(machine::unstage(found));
     lists.push(machine::reclaim(found));
+    lists.push(machine::stop(found, manner).into_iter().collect());
+    lists.extend([false, true].map(|answered| recovery::try_again(found, manner, answered).operations));
     let recovery = recovery::recover(found, manner);
     if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
         for failed in &recovery.operations {
@@ -144,8 +156,9 @@ fn coded() -> Edges {
     let mut edges = Edges::new();
     for mark in marks() {
         for found in disks(&mark) {
-            for restarts_machine in [false, true] {
-                for list in lists(&found, Manner { trial_starts: TRIAL_STARTS, restarts_machine }) {
+            let manners = [(Counted::Starts, false), (Counted::Boots, false), (Counted::Boots, true), (Counted::Elsewhere, true)];
+            for (counted, restarts_machine) in manners {
+                for list in lists(&found, Manner { trial_starts: TRIAL_STARTS, counted, restarts_machine }) {
                     let mut from = found.open().map_or("Closed", |entry| name(&entry.mark));
                     for operation in &list {
                         if let Operation::Note(entry) = operation {

@@ -5,17 +5,18 @@ use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
 use groundswell_core::install::recovery::{Ending, give_up, recover};
 use groundswell_core::install::{
-    Boot, Confirmed, Contents, Denied, Described, Entry, Found, Manner, Mark, Operation, Part, Slot, SlotState, Transaction, Way,
+    Boot, Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Operation, Part, Slot, SlotState, Starts,
+    Transaction, Way,
 };
 use groundswell_core::limits::DENIED;
 use groundswell_core::number::Sequence;
 use groundswell_core::record::{ClaimName, Stamp};
 use groundswell_core::text::{Reason, Version};
 
-const MANNER: Manner = Manner { trial_starts: 3, restarts_machine: false };
-const RESTARTS: Manner = Manner { trial_starts: 3, restarts_machine: true };
+pub(crate) const MANNER: Manner = Manner { trial_starts: 3, counted: Counted::Boots, restarts_machine: false };
+pub(crate) const RESTARTS: Manner = Manner { trial_starts: 3, counted: Counted::Boots, restarts_machine: true };
 
-fn contents(sequence: u64) -> Contents {
+pub(crate) fn contents(sequence: u64) -> Contents {
     Contents {
         release: Digest::of(format!("release {sequence}").as_bytes()),
         version: Version::new(format!("{sequence}.0")).unwrap(),
@@ -25,16 +26,16 @@ fn contents(sequence: u64) -> Contents {
     }
 }
 
-fn described(sequence: u64) -> Option<Described> {
+pub(crate) fn described(sequence: u64) -> Option<Described> {
     Some(Described { contents: contents(sequence), state: SlotState::Staged })
 }
 
-fn claim() -> ClaimName {
+pub(crate) fn claim() -> ClaimName {
     ClaimName(Stamp { incarnation: 1, counter: 7 })
 }
 
 /// Version 2 in slot b, from version 1 in slot a.
-fn upgrade(mark: Mark) -> Option<Entry> {
+pub(crate) fn upgrade(mark: Mark) -> Option<Entry> {
     Some(Entry {
         transaction: Transaction { contents: contents(2), to: Slot::B, from: Some(Slot::A), claim: Some(claim()) },
         mark,
@@ -42,7 +43,7 @@ fn upgrade(mark: Mark) -> Option<Entry> {
 }
 
 /// Version 1 is confirmed in slot a, version 2 is in slot b.
-fn found(current: Slot, entry: Option<Entry>) -> Found {
+pub(crate) fn found(current: Slot, entry: Option<Entry>) -> Found {
     Found {
         entry,
         current: Some(current),
@@ -54,11 +55,16 @@ fn found(current: Slot, entry: Option<Entry>) -> Found {
     }
 }
 
+/// Started for the first time in this run of the machine.
+pub(crate) fn first() -> Starts {
+    Starts::first(Boot("this".to_owned()))
+}
+
 fn damaged(found: Found) -> Found {
     Found { confirmed: None, damaged: true, ..found }
 }
 
-fn cause() -> Cause {
+pub(crate) fn cause() -> Cause {
     Cause { reason: Reason::lossy("unhealthy"), at_fault: true }
 }
 
@@ -84,7 +90,7 @@ fn s6_a_decided_confirm_runs_before_it_is_written_down() {
 fn s6_the_way_back_is_known_by_the_slot_itself() {
     let loses: [fn(Found) -> Found; 2] = [damaged, |found| Found { confirmed: None, unread: [Part::Confirmed].into(), ..found }];
     for lose in loses {
-        let found = lose(found(Slot::B, upgrade(Mark::Watch { starts: 1 })));
+        let found = lose(found(Slot::B, upgrade(Mark::Watch(first()))));
         assert_eq!(found.floor(), contents(1).sequence);
         let Plan::Do(operations) = machine::revert(&found, contents(2).release, &cause(), MANNER) else { panic!("on trial") };
         assert!(operations.contains(&Operation::Point(Some(Slot::A))));
@@ -142,7 +148,7 @@ fn s6_nothing_moves_before_the_disk_tells_and_what_runs_is_kept() {
         assert!(Refusal::Unread(part).is_of_the_device());
     }
     // `current` that cannot be read did not go back.
-    let found = Found { current: None, unread: [Part::Current].into(), ..found(Slot::B, upgrade(Mark::Watch { starts: 1 })) };
+    let found = Found { current: None, unread: [Part::Current].into(), ..found(Slot::B, upgrade(Mark::Watch(first()))) };
     assert_eq!(recover(&found, MANNER).ending, Ending::Trial(contents(2).release));
 }
 
@@ -159,7 +165,7 @@ fn a_way_back_under_way_keeps_its_own_cause_whatever_fails_beside_it() {
 #[test]
 fn only_an_answer_tells_that_the_machine_runs_the_old_version() {
     let other_boot = Boot("earlier".to_owned());
-    for mark in [Mark::Reboot { starts: 1, boot: other_boot }, Mark::Activate { starts: 1 }, Mark::Watch { starts: 1 }] {
+    for mark in [Mark::Reboot { starts: 1, boot: other_boot }, Mark::Activate(first()), Mark::Watch(first())] {
         let booted = Operation::Booted(Slot::B, contents(2));
         let ways = [true, false].map(|answered| {
             let recovery = give_up(&found(Slot::B, upgrade(mark.clone())), &cause(), RESTARTS, &booted, answered);
@@ -170,10 +176,89 @@ fn only_an_answer_tells_that_the_machine_runs_the_old_version() {
 }
 
 #[test]
+fn s6_an_old_file_of_the_confirmed_version_is_not_believed() {
+    // Version 2 was confirmed in slot b, version 3 staged into slot a; then a repair of the disk brought an old file back.
+    let staged = Transaction { contents: contents(3), to: Slot::A, from: Some(Slot::B), claim: None };
+    let entries = [
+        Some(Entry { transaction: staged.clone(), mark: Mark::Closed }),
+        Some(Entry { transaction: staged.clone(), mark: Mark::Stage }),
+        None,
+    ];
+    let filled = [described(3), None];
+    for (entry, a) in entries.iter().flat_map(|entry| filled.iter().map(move |a| (entry, a))) {
+        let found = Found { a: a.clone(), ..found(Slot::B, entry.clone()) };
+        let (is_known, told) = (entry.is_some(), format!("{entry:?}, {a:?}"));
+        if entry.is_none() && a.is_none() {
+            // Nothing tells it from a first version that is confirmed again.
+            continue;
+        }
+        let recovery = recover(&found, MANNER);
+        assert_eq!(recovery.ending, Ending::Settled, "{told}");
+        assert!(recovery.operations.contains(&Operation::Keep(Slot::B, contents(2))), "{told}: {recovery:?}");
+        let touches = |operation: &Operation| {
+            matches!(operation, Operation::Point(_) | Operation::Start(..) | Operation::Stop(..) | Operation::Deny(_))
+        };
+        assert!(!recovery.operations.iter().any(touches), "{told}: {recovery:?}");
+        if is_known {
+            assert_eq!((found.floor(), found.idle()), (contents(2).sequence, Some(Slot::A)), "{told}");
+        } else {
+            assert_eq!(found.idle(), None, "{told}");
+        }
+    }
+    let closed = Found { a: described(3), ..found(Slot::B, entries[0].clone()) };
+    let blessed = Operation::Bless(Confirmed { slot: Slot::B, contents: contents(2) });
+    assert!(recover(&closed, MANNER).operations.contains(&blessed));
+    // A trial of it leads back to version 2.
+    let trial = Transaction { claim: Some(claim()), ..staged };
+    let entry = Some(Entry { transaction: trial, mark: Mark::Watch(first()) });
+    let found = Found { a: described(3), ..found(Slot::A, entry) };
+    let Plan::Do(back) = machine::revert(&found, contents(3).release, &cause(), MANNER) else { panic!("on trial") };
+    assert!(back.contains(&Operation::Start(Slot::B, contents(2))), "{back:?}");
+}
+
+#[test]
+fn s5_an_old_description_of_the_confirmed_slot_lowers_no_floor() {
+    let confirmed = Some(Confirmed { slot: Slot::B, contents: contents(2) });
+    let found = Found { confirmed, b: described(1), ..found(Slot::B, upgrade(Mark::Closed)) };
+    assert_eq!(found.floor(), contents(2).sequence);
+    assert_eq!(recover(&found, MANNER).operations, [Operation::Keep(Slot::B, contents(2))]);
+}
+
+#[test]
+fn s6_what_was_merely_staged_is_not_confirmed_because_current_leads_there() {
+    let staged = Transaction { contents: contents(2), to: Slot::B, from: Some(Slot::A), claim: None };
+    let found = found(Slot::B, Some(Entry { transaction: staged, mark: Mark::Closed }));
+    let recovery = recover(&found, MANNER);
+    assert_eq!(recovery.operations, [Operation::Point(Some(Slot::A)), Operation::Start(Slot::A, contents(1))]);
+    assert_eq!(recovery.ending, Ending::Settled);
+    assert_eq!(recover(&damaged(found), MANNER).operations.iter().find(|it| matches!(it, Operation::Bless(_))), None);
+}
+
+#[test]
+fn a_journal_that_is_lost_in_a_trial_is_not_the_versions_fault() {
+    let recovery = recover(&found(Slot::B, None), MANNER);
+    assert!(matches!(recovery.ending, Ending::Reverted(release, _, false) if release == contents(2).release), "{recovery:?}");
+    assert!(!recovery.operations.iter().any(|operation| matches!(operation, Operation::Deny(_))));
+}
+
+#[test]
+fn an_agent_overwrites_no_slot_that_it_runs_from() {
+    // The confirmed build in slot b could not be started, so its supervisor runs the one before.
+    let confirmed = Some(Confirmed { slot: Slot::B, contents: contents(2) });
+    let found = Found { confirmed, ..found(Slot::B, upgrade(Mark::Closed)) };
+    assert_eq!(found.idle(), Some(Slot::A));
+    let found = Found { origin: Some(Slot::A), ..found };
+    assert_eq!((found.idle(), machine::reclaim(&found)), (None, Vec::new()));
+    assert!(Refusal::InUse(Slot::A).is_of_the_device());
+    let found = Found { origin: Some(Slot::B), ..found };
+    assert_eq!(found.idle(), Some(Slot::A));
+}
+
+#[test]
 fn what_failed_is_listed_once_and_the_oldest_gives_way() {
     let denied = |sequence| {
         let Contents { version, sha256, release, .. } = contents(sequence);
-        Denied { version, sha256, release, reason: Reason::lossy("unhealthy") }
+        Denied { version, sha256, release, reason: Reason::lossy("unhealthy"), claim: None }
     };
     let full = (1..=DENIED as u64 + 2).fold(Vec::new(), |list, sequence| denied(sequence).joining(list));
     assert_eq!((full.len(), full.first().cloned()), (DENIED, Some(denied(3))));

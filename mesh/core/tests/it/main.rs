@@ -9,6 +9,7 @@ mod documents_rules;
 mod fixture;
 mod install_drawing;
 mod install_recovery;
+mod install_starts;
 mod install_supervision;
 mod lease;
 mod outer;

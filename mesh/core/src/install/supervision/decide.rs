@@ -18,14 +18,12 @@ use alloc::vec::Vec;
 
 use super::running::{Child, LOOK_FOR_BETTER_MOST};
 use super::{Action, Announcement, Build, End, Facts, Input, Named, NotStarted, Notice, Reading, Terms, Trial};
+use crate::limits::TRIAL_STOPS;
 use crate::time::Now;
 
 /// How often in a row a confirmed build is tried that cannot be started for a reason that may pass, before the next best
 /// one takes its place: about half a minute, by the pauses between. A build on trial is tried as often.
 const MOST_TRIES: u32 = 6;
-/// So many orderly stops of one trial do not count as its boots. No more: a build that has the machine restarted each time
-/// would otherwise be tried for ever.
-const MOST_STOPS: u32 = 10;
 
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -176,7 +174,7 @@ impl Supervision {
         };
         if let Some((child, end)) = ended {
             let ran_well = now.awake_ms.saturating_sub(child.since_ms) >= self.terms.stable_after_ms;
-            if ran_well && child.better_at_ms.is_none() {
+            if ran_well && !self.second_best {
                 self.better_after_ms = self.terms.backoff_longest_ms;
             }
             // Started without a pause only where something else takes its place: it asked for that, gives way, or its trial
@@ -278,7 +276,12 @@ impl Supervision {
     }
 
     fn started(&mut self, now: Now, build: Build) -> (State, Vec<Action>) {
-        let better_at_ms = self.second_best.then(|| now.awake_ms.saturating_add(self.better_after_ms));
+        let better_every_ms = match &build {
+            Build::Trial { .. } => None,
+            Build::Confirmed(_) | Build::Own if self.second_best => Some(self.better_after_ms),
+            // The first choice, until the file names another: an agent may finish the confirm of a build that it is not.
+            Build::Confirmed(_) | Build::Own => Some(self.terms.backoff_longest_ms),
+        };
         if self.second_best {
             let most_ms = self.terms.backoff_longest_ms.saturating_mul(LOOK_FOR_BETTER_MOST);
             self.better_after_ms = self.better_after_ms.saturating_mul(2).min(most_ms);
@@ -296,7 +299,7 @@ impl Supervision {
             }
         }
         self.unfit.clear();
-        let mut child = Child::new(now, build, better_at_ms);
+        let mut child = Child::new(now, build, better_every_ms);
         if self.stopping {
             child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
             actions.push(Action::Terminate);
@@ -368,7 +371,7 @@ impl Supervision {
     /// machines are restarted in the middle of one.
     pub(super) fn end_after(&mut self, child: &Child, code: u8) -> (State, Vec<Action>) {
         match &child.build {
-            Build::Trial { trial, boots } if child.is_well() && self.stops < MOST_STOPS => {
+            Build::Trial { trial, boots } if child.is_well() && self.stops < TRIAL_STOPS => {
                 let stops = self.stops.saturating_add(1);
                 let back = Action::Count { trial: trial.name.clone(), boots: boots.saturating_sub(1), stops };
                 (State::Ending(code), vec![back])

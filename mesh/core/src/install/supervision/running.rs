@@ -26,8 +26,8 @@ pub(super) struct Child {
     confirm_by: Option<Time>,
     /// When the files of a trial are looked at next.
     look_at_ms: u64,
-    /// When a better build is looked for next, and how often; `None` where there is none.
-    pub(super) better_at_ms: Option<u64>,
+    /// When a better build is looked for next, and how often; `None` while a trial runs.
+    better_at_ms: Option<u64>,
     better_every_ms: u64,
     /// It was asked to end because a better build can run.
     pub(super) gives_way: bool,
@@ -37,7 +37,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn new(now: Now, build: Build, better_at_ms: Option<u64>) -> Self {
+    pub(super) fn new(now: Now, build: Build, better_every_ms: Option<u64>) -> Self {
         let confirm_by = match &build {
             Build::Trial { trial, .. } => Some(now.boot.after_ms(trial.left_ms)),
             Build::Confirmed(_) | Build::Own => None,
@@ -49,8 +49,8 @@ impl Child {
             alive_ms: now.awake_ms,
             confirm_by,
             look_at_ms: now.awake_ms.saturating_add(LOOK_EVERY_MS),
-            better_at_ms,
-            better_every_ms: better_at_ms.unwrap_or_default().saturating_sub(now.awake_ms),
+            better_at_ms: better_every_ms.map(|every_ms| now.awake_ms.saturating_add(every_ms)),
+            better_every_ms: better_every_ms.unwrap_or_default(),
             gives_way: false,
             doomed: None,
             kill_at_ms: None,
@@ -173,6 +173,8 @@ impl Supervision {
             let named = trial.build.clone();
             child.build = Build::Confirmed(named.clone());
             child.confirm_by = None;
+            child.better_every_ms = self.terms.backoff_longest_ms;
+            child.better_at_ms = Some(now.awake_ms.saturating_add(child.better_every_ms));
             self.backoff_ms = self.terms.backoff_ms;
             self.tries = 0;
             let say = Action::Say(Notice::Confirmed(named.slot));

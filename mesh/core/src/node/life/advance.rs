@@ -326,14 +326,14 @@ impl Life {
     /// The watchdog of an upgrade under way. Its time alone sends nothing back that no check could judge (case I6). Abort does not stop it, abort with rollback reverts it (rule 3).
     fn watch(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
         let Some(attempt) = &self.kept.attempt else { return };
-        if attempt.proof.is_some() {
-            return self.prove(now, acts);
-        }
         let mine = mission.filter(|mission| mission.seen.id == attempt.rollout);
-        self.now.hold = None;
         // A restart forgets it.
         let install = mine.and_then(|mission| mission.install.as_ref()).filter(|install| install.release == attempt.release);
         self.now.build = self.now.build.or_else(|| Some(Contents::of(install?).build()));
+        if attempt.proof.is_some() {
+            return self.prove(now, acts);
+        }
+        self.now.hold = None;
         let healthy = self.healthy();
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
@@ -367,6 +367,15 @@ impl Life {
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);
             let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
+            if let Some(resumed) = self.cut_short(now, attempt.upgrade_timeout_ms) {
+                if now.boot < resumed.after_ms(HEALTH_AFTER_START_MS) {
+                    self.now.hold = Some(Hold::Undecided(Reason::lossy("it has just been started again")));
+                } else {
+                    self.now.untried = Some(reason);
+                    acts.extend(self.insist_on_the_untried(now, release));
+                }
+                return;
+            }
             if alone && self.now.activated.is_some() && (healthy == Some(true) || undecided.is_some()) {
                 let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
                 acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
@@ -380,12 +389,20 @@ impl Life {
                 }
                 // Network loss alone never rolls a product back (case I6): it waits on, and is silent to others.
                 Some(why) => self.now.hold = Some(Hold::Undecided(why)),
-                None => acts.push(self.revert(now, reason, true)),
+                // A switch that the device has not come to the end of tells nothing of what is switched to.
+                None => acts.push(self.revert(now, reason, self.now.activated.is_some())),
             }
         }
         if let Some(mission) = mine {
             self.kept.rollout = Some(mission.seen.clone());
         }
+    }
+
+    /// Where the agent itself on trial had most of its time while it did not run, as after a power cut or a step of the clock: since
+    /// when it runs. It does not wait for its health for ever, so nothing is known of it then; unless it fails.
+    fn cut_short(&self, now: Now, upgrade_timeout_ms: u64) -> Option<Time> {
+        let resumed = self.now.resumed.filter(|_| self.now.company.is_some() && self.healthy() != Some(false))?;
+        (now.boot.since_ms(resumed) < upgrade_timeout_ms / 2).then_some(resumed)
     }
 
     /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a
@@ -477,8 +494,8 @@ impl Life {
     }
 
     /// The old build of the agent itself runs again, for the new one had not reached a peer. If the old one does within the
-    /// same time, the new one was at fault. If it does not either, nothing is known: the claim ends without a verdict, and
-    /// the upgrade is tried again later.
+    /// same time, the new one was at fault, which the device does not know yet. If it does not either, nothing is known: the claim
+    /// ends without a verdict, and the upgrade is tried again later.
     fn prove(&mut self, now: Now, acts: &mut Vec<Act>) {
         let Some(attempt) = &self.kept.attempt else { return };
         let elapsed_ms = attempt.proof.as_ref().map_or(0, |proof| proof.elapsed_ms(now));
@@ -486,6 +503,7 @@ impl Life {
             let reason = attempt.reverting.as_ref().map_or_else(Reason::none, |reverting| reverting.reason.clone());
             let (rollout, release) = (attempt.rollout.clone(), attempt.release);
             self.kept.attempt = None;
+            acts.push(Act::Device(Step::Revert { release, reason: reason.clone(), at_fault: true }));
             acts.extend(self.rolled_back(rollout, release, true, reason));
         } else if elapsed_ms >= attempt.upgrade_timeout_ms {
             self.inconclusive(now);

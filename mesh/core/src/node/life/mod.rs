@@ -118,7 +118,7 @@ pub(crate) struct Volatile {
     pub(crate) claimed: Option<(Time, Timestamp)>,
     /// When the new version was started in this run.
     pub(crate) activated: Option<Time>,
-    /// When this run took up a trial that an earlier run began.
+    /// When this run took up a trial that an earlier run began; a trial of the agent itself always is.
     pub(crate) resumed: Option<Time>,
     /// The build of the upgrade under way.
     pub(crate) build: Option<Digest>,

@@ -8,6 +8,7 @@ use super::stopwatch::Stopwatch;
 use super::{Act, Life, Reverting, Tries};
 use crate::digest::Digest;
 use crate::limits::{RETRIES, RETRY_FIRST_MS, RETRY_LONGEST_MS};
+use crate::record::ClaimName;
 use crate::record::status::{Outcome, Phase, Running, Verdict};
 use crate::text::{Reason, RolloutId};
 use crate::time::Now;
@@ -47,13 +48,13 @@ impl Life {
                 self.now.health = None;
             }
             Report::ActivateFailed { release, reason, at_fault } if self.activating(release) => {
-                self.activate_failed(now, reason, at_fault, &mut acts);
+                self.failed(now, reason, at_fault, &mut acts);
             }
             Report::Health(health) => self.health(now, health),
             Report::Confirmed { release } if self.activating(release) => self.confirmed(now),
-            Report::ConfirmFailed { release, reason } if self.activating(release) && self.now.confirming => {
+            Report::ConfirmFailed { release, reason, at_fault } if self.activating(release) && self.now.confirming => {
                 self.now.confirming = false;
-                acts.push(self.revert(now, reason, true));
+                self.failed(now, reason, at_fault, &mut acts);
             }
             Report::Reverted { release, running, .. } if self.activating(release) && self.now.untried.is_some() => {
                 self.kept.running = running;
@@ -71,7 +72,8 @@ impl Life {
                 self.now.orphan = None;
                 self.now.asked = None;
                 let (floor, denied) = (self.kept.floor, Vec::new());
-                let recovered = Recovered { running, floor, trial: None, reverted: None, at_fault: true, staged: None, denied };
+                let (trial, reverted, at_fault, claim, failed, staged) = (None, None, true, None, None, None);
+                let recovered = Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied };
                 self.recovered(now, recovered, &mut acts);
             }
             Report::Blocked(blocked) => self.now.blocked = blocked,
@@ -124,9 +126,13 @@ impl Life {
             return;
         };
         let release = attempt.release;
+        // What a helper remembers of the same release under an earlier claim says nothing of this one.
+        let standing = self.kept.claim.as_ref().map(|claim| claim.name);
+        let mine = |claim: Option<ClaimName>| claim.is_none() || claim == standing;
+        let is_of_it = |reverted: &(Digest, Reason)| reverted.0 == release && mine(recovered.claim);
         if attempt.proof.is_some() {
             // The old build runs again already, and is still looking for a peer.
-        } else if let Some((_, reason)) = recovered.reverted.filter(|(reverted, _)| *reverted == release) {
+        } else if let Some((_, reason)) = recovered.reverted.filter(is_of_it) {
             if !recovered.at_fault && attempt.reverting.is_none() {
                 self.inconclusive(now);
                 return;
@@ -145,8 +151,17 @@ impl Life {
         } else if recovered.running.as_ref().is_some_and(|running| running.release == release) {
             // Confirmed on the device just before the restart: the point of no return is passed.
             self.confirmed(now);
+        } else if attempt.reverting.is_some() {
+            self.reverted(now, recovered.running, Reason::none(), acts);
+        } else if let Some(failed) = recovered.failed.filter(|failed| mine(Some(failed.0))) {
+            // The device had come to that by itself, and this node ended before it could write it down.
+            let (_, reason) = *failed;
+            let reverting = Reverting { reason, at_fault: true, unproven: false };
+            self.kept.attempt.as_mut().map(|attempt| attempt.reverting.insert(reverting));
+            self.reverted(now, recovered.running, Reason::none(), acts);
         } else {
-            self.reverted(now, recovered.running, Reason::lossy("the node restarted before the switch"), acts);
+            // It restarted before the switch, or after the device went back from what could not be tried.
+            self.inconclusive(now);
         }
     }
 
@@ -159,7 +174,8 @@ impl Life {
         self.now.health = Some((health, since));
     }
 
-    fn activate_failed(&mut self, now: Now, reason: Reason, at_fault: bool, acts: &mut Vec<Act>) {
+    /// What is to blame goes back for that; what could not be tried goes back, and nobody is.
+    fn failed(&mut self, now: Now, reason: Reason, at_fault: bool, acts: &mut Vec<Act>) {
         let Some(attempt) = self.kept.attempt.as_ref().filter(|attempt| attempt.reverting.is_none()) else { return };
         if at_fault {
             acts.push(self.revert(now, reason, true));
@@ -185,7 +201,6 @@ impl Life {
 
     fn reverted(&mut self, now: Now, running: Option<Running>, output: Reason, acts: &mut Vec<Act>) {
         let Some(mut attempt) = self.kept.attempt.take() else { return };
-        // Nothing was asked for: the power failed before the switch.
         let at_fault = attempt.reverting.as_ref().is_some_and(|reverting| reverting.at_fault);
         let unproven = attempt.reverting.as_ref().is_some_and(|reverting| reverting.unproven);
         let reason = match attempt.reverting.clone().map(|reverting| reverting.reason).filter(|reason| !reason.is_empty()) {

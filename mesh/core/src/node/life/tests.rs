@@ -17,6 +17,9 @@ use crate::record::{ClaimName, Stamp};
 use crate::text::{ArtifactName, Pool, Reason, RolloutId, Version};
 use crate::time::{Now, Time, Timestamp};
 
+mod own;
+mod trial;
+
 const SECOND: u64 = 1_000;
 
 fn now(ms: u64) -> Now {
@@ -69,6 +72,8 @@ fn at_rest_on_one() -> Recovered {
         trial: None,
         reverted: None,
         at_fault: true,
+        claim: None,
+        failed: None,
         staged: None,
         denied: Vec::new(),
     }
@@ -160,11 +165,17 @@ fn a_confirm_that_is_not_answered_is_asked_for_again_and_so_is_a_revert() {
 fn what_cannot_be_confirmed_goes_back() {
     let ordered = mission("r", 2);
     let mut life = confirming(&ordered);
-    let failed = Report::ConfirmFailed { release: ordered.release, reason: Reason::lossy("not on trial") };
-    let asked = steps(&life.report(now(7 * SECOND), failed));
-    assert!(matches!(asked[..], [Step::Revert { .. }]), "{asked:?}");
+    let failed = |at_fault| Report::ConfirmFailed { release: ordered.release, reason: Reason::lossy("no"), at_fault };
+    let asked = steps(&life.report(now(7 * SECOND), failed(true)));
+    assert!(matches!(asked[..], [Step::Revert { at_fault: true, .. }]), "{asked:?}");
     back_on_one(&mut life, 8 * SECOND, 2);
     assert_eq!(life.kept.phase, Phase::RolledBack);
+    // A device that knows of no trial says nothing of the release.
+    let mut life = confirming(&ordered);
+    let asked = steps(&life.report(now(7 * SECOND), failed(false)));
+    assert!(matches!(asked[..], [Step::Revert { at_fault: false, .. }]), "{asked:?}");
+    back_on_one(&mut life, 8 * SECOND, 2);
+    assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
 }
 
 #[test]
@@ -210,10 +221,6 @@ fn only_a_release_that_is_at_fault_is_denied_to_later_rollouts() {
     let aborted = Mission { aborted: Some(true), ..ordered.clone() };
     assert!(matches!(steps(&advance(&mut life, SECOND, &aborted))[..], [Step::Revert { .. }]));
     back_on_one(&mut life, 2 * SECOND, 2);
-    assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
-    // The power failed before the switch.
-    let mut life = Life::open(activating(&ordered).kept, now(0));
-    life.report(now(0), Report::Recovered(at_rest_on_one()));
     assert_eq!((life.kept.phase, &life.kept.denied[..]), (Phase::RolledBack, &[][..]));
     // The next rollout of the same bytes finds nothing against them.
     let next = mission("s", 2);
@@ -336,133 +343,6 @@ fn a_trial_that_the_store_does_not_know_is_taken_back_before_anything_else() {
     assert_eq!(life.kept.running, Some(running(1, 1)));
 }
 
-/// The agent itself: on trial and healthy since second 1, and no peer has answered.
-fn alone_on_trial(ordered: &Mission) -> Life {
-    let mut life = activating(ordered);
-    life.now.company = Some(false);
-    life.report(now(SECOND), Report::Activated { release: ordered.release });
-    life.report(now(SECOND), Report::Health(Health::Healthy));
-    life
-}
-
-/// The same, back on the old build after the upgrade's time.
-fn alone_and_back(ordered: &Mission) -> Life {
-    let mut life = alone_on_trial(ordered);
-    let timeout = ordered.upgrade_timeout_ms + 10;
-    let asked = steps(&advance(&mut life, timeout, ordered));
-    assert!(matches!(&asked[..], [Step::Revert { reason, .. }] if reason.as_str().contains("no peer answered")), "{asked:?}");
-    assert_eq!(back_on_one(&mut life, timeout + SECOND, 2), [], "nothing is known yet");
-    assert_eq!((life.kept.phase, life.kept.running.clone()), (Phase::Activating, Some(running(1, 1))));
-    life
-}
-
-#[test]
-fn the_agent_itself_confirms_only_once_a_peer_has_answered() {
-    let ordered = mission("r", 2);
-    let mut life = alone_on_trial(&ordered);
-    assert_eq!(advance(&mut life, 60 * SECOND, &ordered), []);
-    life.now.company = Some(true);
-    assert_eq!(steps(&advance(&mut life, 61 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
-}
-
-#[test]
-fn a_build_of_the_agent_that_reaches_no_peer_failed_if_the_old_one_does() {
-    let ordered = mission("r", 2);
-    let mut life = alone_and_back(&ordered);
-    let at = ordered.upgrade_timeout_ms + 20 * SECOND;
-    assert_eq!(advance(&mut life, at, &ordered), [], "the old build gets the same time");
-    life.now.company = Some(true);
-    let acts = advance(&mut life, at + SECOND, &ordered);
-    assert!(matches!(&acts[..], [Act::Verdict(_, Outcome::RolledBack, reason)] if reason.as_str().contains("no peer answered")));
-    assert_eq!(life.kept.phase, Phase::RolledBack);
-    assert!(life.kept.denied.contains(&ordered.release));
-}
-
-#[test]
-fn a_build_of_the_agent_is_not_judged_where_the_old_one_reaches_no_peer_either() {
-    let ordered = mission("r", 2);
-    let mut life = alone_and_back(&ordered);
-    let began = ordered.upgrade_timeout_ms + 10 + SECOND;
-    let over = began + ordered.upgrade_timeout_ms;
-    assert_eq!(life.deadline(now(began + 1)), Some(Time(over)));
-    assert_eq!(advance(&mut life, over, &ordered), []);
-    assert_eq!((life.kept.phase, &life.kept.claim), (Phase::Waiting, &None), "the claim ends");
-    assert_eq!((life.kept.verdicts.len(), life.kept.denied.len()), (0, 0), "without a verdict");
-    // It is tried again, later.
-    advance(&mut life, over + SECOND, &ordered);
-    assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
-    let later = over + RETRY_LONGEST_MS + SECOND;
-    let asked = steps(&advance(&mut life, later, &ordered));
-    assert!(matches!(&asked[..], [Step::Fetch { .. }]), "{asked:?}");
-}
-
-#[test]
-fn b2_a_release_that_could_not_be_tried_is_not_blamed_and_is_tried_again_later() {
-    let ordered = mission("r", 2);
-    let tried_later = |life: &mut Life, at: u64| {
-        assert_eq!((life.kept.phase, &life.kept.claim), (Phase::Waiting, &None), "the claim ends");
-        assert_eq!((life.kept.verdicts.len(), life.kept.denied.len()), (0, 0), "without a verdict");
-        advance(life, at + SECOND, &ordered);
-        assert!(matches!(life.now.hold, Some(Hold::Retry { .. })), "{:?}", life.now.hold);
-        let asked = steps(&advance(life, at + RETRY_LONGEST_MS + SECOND, &ordered));
-        assert!(!asked.is_empty(), "{asked:?}");
-    };
-    let untried = |life: &mut Life| {
-        let (release, reason) = (ordered.release, Reason::lossy("disk-full"));
-        steps(&life.report(now(SECOND), Report::ActivateFailed { release, reason, at_fault: false }))
-    };
-    let mut life = activating(&ordered);
-    assert!(matches!(&untried(&mut life)[..], [Step::Revert { at_fault: false, .. }]));
-    assert_eq!(advance(&mut life, 2 * SECOND, &ordered), [], "asked, and waits");
-    let again = steps(&advance(&mut life, SECOND + ASK_AGAIN_MS, &ordered));
-    assert!(matches!(&again[..], [Step::Revert { at_fault: false, .. }]), "{again:?}");
-    assert_eq!(back_on_one(&mut life, 3 * ASK_AGAIN_MS, 2), []);
-    tried_later(&mut life, 3 * ASK_AGAIN_MS);
-
-    // The same across a restart, and where the device finds it by itself.
-    for asked in [true, false] {
-        let mut life = activating(&ordered);
-        if asked {
-            untried(&mut life);
-        }
-        let mut life = Life::open(life.kept, now(0));
-        let reverted = Some((ordered.release, Reason::lossy("disk-full")));
-        let recovered = Recovered { reverted, at_fault: false, ..at_rest_on_one() };
-        assert_eq!(life.report(now(1), Report::Recovered(recovered)), []);
-        tried_later(&mut life, 1);
-    }
-}
-
-#[test]
-fn a_restart_while_the_old_build_looks_for_a_peer_changes_nothing() {
-    let ordered = mission("r", 2);
-    let kept = alone_and_back(&ordered).kept;
-    let mut life = Life::open(kept, now(0));
-    life.now.company = Some(false);
-    assert_eq!(life.report(now(1), Report::Recovered(at_rest_on_one())), []);
-    assert_eq!(life.kept.phase, Phase::Activating);
-    life.now.company = Some(true);
-    assert!(matches!(&advance(&mut life, 2, &ordered)[..], [Act::Verdict(_, Outcome::RolledBack, _)]));
-}
-
-#[test]
-fn a_build_of_the_agent_that_is_unhealthy_is_at_fault_whoever_answers() {
-    let ordered = mission("r", 2);
-    let mut life = alone_on_trial(&ordered);
-    life.report(now(2 * SECOND), Report::Health(Health::Failing(Reason::lossy("broken"))));
-    let asked = steps(&advance(&mut life, 3 * SECOND, &ordered));
-    assert!(matches!(&asked[..], [Step::Revert { .. }]));
-    assert!(matches!(&back_on_one(&mut life, 4 * SECOND, 2)[..], [Act::Verdict(_, Outcome::RolledBack, _)]));
-}
-
-#[test]
-fn an_agent_without_a_supervisor_is_never_replaced_and_says_so() {
-    let ordered = Mission { unsupported: Some(Hold::NoSupervisor), ..mission("r", 2) };
-    let mut life = on_version_one();
-    assert_eq!(advance(&mut life, SECOND, &ordered), []);
-    assert_eq!(life.now.hold, Some(Hold::NoSupervisor));
-}
-
 #[test]
 fn t5_a_release_that_waits_staged_gives_way_to_the_one_that_supersedes_it() {
     let waiting = |rollout, release| Mission { gate: Err(Hold::Paused("until Monday".into())), ..mission(rollout, release) };
@@ -474,106 +354,6 @@ fn t5_a_release_that_waits_staged_gives_way_to_the_one_that_supersedes_it() {
     life.report(now(4), Report::Staged { release: digest(3) });
     assert_eq!(advance(&mut life, 5, &waiting("later", 3)), []);
     assert_eq!(advance(&mut life, 6, &mission("later", 3)), [Act::Claim(Some(0))], "what is staged now is the newer one");
-}
-
-fn unclear() -> Report {
-    Report::Health(Health::Unknown(Reason::lossy("status 429")))
-}
-
-/// On trial since second 1, and no check can judge it since second 2.
-fn unclear_on_trial(ordered: &Mission) -> Life {
-    let mut life = activating(ordered);
-    life.report(now(SECOND), Report::Activated { release: ordered.release });
-    life.report(now(2 * SECOND), unclear());
-    life
-}
-
-#[test]
-fn i6_what_no_check_can_judge_is_not_sent_back_by_time_alone() {
-    let ordered = mission("r", 2);
-    let over = ordered.upgrade_timeout_ms + SECOND;
-    let day = 24 * 3_600 * SECOND;
-    let waiting = || {
-        let mut life = unclear_on_trial(&ordered);
-        for at in [over, day] {
-            assert_eq!(advance(&mut life, at, &ordered), []);
-            assert_eq!(life.now.hold, Some(Hold::Undecided(Reason::lossy("status 429"))));
-        }
-        assert_eq!((life.kept.phase, life.kept.verdicts.len()), (Phase::Activating, 0));
-        life
-    };
-    // Health that holds for `confirmAfter` confirms, and no earlier.
-    let mut life = waiting();
-    life.report(now(day), Report::Health(Health::Healthy));
-    let held = day + ordered.confirm_after_ms;
-    assert_eq!(advance(&mut life, held - 1, &ordered), []);
-    assert_eq!(life.deadline(now(held - 1)), Some(Time(held)));
-    assert_eq!(steps(&advance(&mut life, held, &ordered)), [Step::Confirm { release: ordered.release }]);
-    assert_eq!(life.now.hold, None);
-    // Bad health goes back at once, and the release is to blame.
-    let mut life = waiting();
-    life.report(now(day), Report::Health(Health::Failing(Reason::lossy("500"))));
-    assert!(matches!(steps(&advance(&mut life, day, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
-    // So does an abort with rollback, and nobody is.
-    let aborted = Mission { aborted: Some(true), ..ordered.clone() };
-    assert!(matches!(steps(&advance(&mut waiting(), day, &aborted))[..], [Step::Revert { at_fault: false, .. }]));
-    // What has never said anything has had its time.
-    let mut life = activating(&ordered);
-    life.report(now(SECOND), Report::Activated { release: ordered.release });
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
-}
-
-#[test]
-fn i6_health_that_comes_late_because_no_check_could_judge_has_its_time_too() {
-    let ordered = mission("r", 2);
-    let over = ordered.upgrade_timeout_ms + 3;
-    let mut life = unclear_on_trial(&ordered);
-    life.report(now(over - 2 * SECOND), Report::Health(Health::Healthy));
-    assert_eq!(advance(&mut life, over, &ordered), []);
-    assert_eq!(steps(&advance(&mut life, over + 3 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
-}
-
-#[test]
-fn i6_a_restart_of_the_node_does_not_end_the_wait() {
-    let ordered = mission("r", 2);
-    let mut kept = unclear_on_trial(&ordered);
-    kept.put_down(now(ordered.upgrade_timeout_ms + SECOND));
-    let restarted = || {
-        let mut life = Life::open(kept.kept.clone(), now(0));
-        let recovered = Recovered { running: Some(running(2, 2)), trial: Some(ordered.release), ..at_rest_on_one() };
-        assert_eq!(life.report(now(0), Report::Recovered(recovered)), []);
-        assert_eq!(advance(&mut life, SECOND, &ordered), [], "nobody has looked yet");
-        assert!(matches!(life.now.hold, Some(Hold::Undecided(_))));
-        life
-    };
-    let mut life = restarted();
-    life.report(now(2 * SECOND), unclear());
-    assert_eq!(advance(&mut life, HEALTH_AFTER_START_MS, &ordered), []);
-    let mut life = restarted();
-    life.report(now(2 * SECOND), Report::Health(Health::Healthy));
-    assert_eq!(advance(&mut life, 3 * SECOND, &ordered), []);
-    assert_eq!(steps(&advance(&mut life, 7 * SECOND, &ordered)), [Step::Confirm { release: ordered.release }]);
-    // And one that goes on to say nothing goes back.
-    let mut life = restarted();
-    assert_eq!(life.deadline(now(SECOND)), Some(Time(HEALTH_AFTER_START_MS)));
-    assert!(matches!(steps(&advance(&mut life, HEALTH_AFTER_START_MS, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
-}
-
-#[test]
-fn i6_a_build_of_the_agent_that_no_check_can_judge_goes_back_and_is_not_blamed() {
-    let ordered = mission("r", 2);
-    let over = ordered.upgrade_timeout_ms + SECOND;
-    let mut life = unclear_on_trial(&ordered);
-    life.now.company = Some(true);
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
-    assert_eq!(back_on_one(&mut life, over + SECOND, 2), []);
-    assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
-    // Where no peer has answered it either, whether one answers the old build decides.
-    let mut life = unclear_on_trial(&ordered);
-    life.now.company = Some(false);
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
-    assert_eq!(back_on_one(&mut life, over + SECOND, 2), []);
-    assert!(life.kept.attempt.as_ref().is_some_and(|attempt| attempt.proof.is_some()));
 }
 
 #[test]

@@ -109,6 +109,19 @@ fn one_seen_last_gives_way_to_the_one_that_is_named_once_that_is_whole() {
     assert_eq!(world.child, Some(Build::Confirmed(new)));
 }
 
+#[test]
+fn s5_a_confirmed_build_gives_way_when_the_file_names_another_one() {
+    let mut world = World::settled();
+    let old = world.confirmed().unwrap();
+    let new = world.build(old.slot.other());
+    live(&mut world, HOUR_MS);
+    assert_eq!(world.child, Some(Build::Confirmed(old)), "and to no other reason");
+    // An agent finished the confirm of a build that it is not.
+    world.disk.confirmed = Reading::Said(new.clone());
+    live(&mut world, 2 * TERMS.backoff_longest_ms);
+    assert_eq!(world.child, Some(Build::Confirmed(new)));
+}
+
 /// A whole file that the machine cannot run, as when a library that it needs is gone.
 #[test]
 fn a_confirmed_build_that_never_starts_disturbs_the_one_in_its_place_once_an_hour_at_most() {

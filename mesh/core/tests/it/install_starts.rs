@@ -1,0 +1,243 @@
+//! What counts as a start of a version on trial, and what the way back of a machine that has to be restarted waits for.
+
+use groundswell_core::install::machine::{self, Cause, Plan};
+use groundswell_core::install::recovery::{Ending, give_up, recover, try_again};
+use groundswell_core::install::{Boot, Counted, Entry, Found, Manner, Mark, Operation, Slot, Starts, Way};
+use groundswell_core::limits::{RESTARTS_BACK, TRIAL_STOPS};
+
+use super::install_recovery::{MANNER, RESTARTS, cause, contents, first, found, upgrade};
+
+/// A child of the agent.
+const CHILD: Manner = Manner { counted: Counted::Starts, ..MANNER };
+/// The agent itself.
+const AGENT: Manner = Manner { trial_starts: 1, counted: Counted::Elsewhere, restarts_machine: true };
+
+fn boot(name: &str) -> Boot {
+    Boot(name.to_owned())
+}
+
+fn on_trial(starts: Starts, this: &str) -> Found {
+    Found { boot: boot(this), ..found(Slot::B, upgrade(Mark::Watch(starts))) }
+}
+
+/// The journal after these operations.
+fn journal(found: &Found, operations: &[Operation]) -> Option<Entry> {
+    let last = operations.iter().rev().find_map(|operation| match operation {
+        Operation::Note(entry) => Some(entry.clone()),
+        _ => None,
+    });
+    last.or_else(|| found.entry.clone())
+}
+
+/// A start of the agent in this run of the machine, and what it comes to.
+fn start(found: Found, this: &str, manner: Manner) -> (Found, Ending) {
+    let found = Found { boot: boot(this), ..found };
+    let recovery = recover(&found, manner);
+    (Found { entry: journal(&found, &recovery.operations), ..found }, recovery.ending)
+}
+
+/// An orderly end of the agent.
+fn stop(found: Found, manner: Manner) -> Found {
+    let noted: Vec<_> = machine::stop(&found, manner).into_iter().collect();
+    Found { entry: journal(&found, &noted), ..found }
+}
+
+fn is_on_trial(ending: &Ending) -> bool {
+    matches!(ending, Ending::Trial(release) if *release == contents(2).release)
+}
+
+#[test]
+fn i2_an_orderly_end_of_the_agent_takes_the_start_before_it_back() {
+    for manner in [CHILD, MANNER, RESTARTS] {
+        let mut disk = on_trial(first(), "this");
+        for run in 0..5 {
+            disk = stop(disk, manner);
+            let (next, ending) = start(disk, &format!("run {run}"), manner);
+            assert!(is_on_trial(&ending), "{manner:?}, run {run}: {ending:?}");
+            disk = next;
+        }
+        let Some(Entry { mark: Mark::Watch(starts), .. }) = disk.entry.clone() else { panic!("on trial") };
+        assert_eq!((starts.count, starts.stops), (1, 5));
+        // In the middle of a start, where that is repeated.
+        let mut disk = Found { entry: upgrade(Mark::Activate(first())), ..disk };
+        for run in 0..5 {
+            disk = stop(disk, manner);
+            let (_, ending) = start(disk.clone(), &format!("run {run}"), manner);
+            assert!(is_on_trial(&ending), "{manner:?}, run {run}: {ending:?}");
+        }
+    }
+}
+
+#[test]
+fn a_version_that_has_its_machine_restarted_each_time_is_not_tried_for_ever() {
+    let mut disk = on_trial(first(), "this");
+    for run in 0..TRIAL_STOPS + 8 {
+        let (next, ending) = start(stop(disk, MANNER), &format!("run {run}"), MANNER);
+        if !is_on_trial(&ending) {
+            assert_eq!(run, TRIAL_STOPS + 2, "three that count");
+            return;
+        }
+        disk = next;
+    }
+    panic!("it is");
+}
+
+#[test]
+fn a_restart_of_the_agent_is_no_start_of_what_it_does_not_start() {
+    for manner in [MANNER, RESTARTS] {
+        let mut disk = on_trial(first(), "this");
+        for _ in 0..10 {
+            let (next, ending) = start(disk, "this", manner);
+            assert!(is_on_trial(&ending), "{ending:?}");
+            disk = next;
+        }
+        assert_eq!(disk, on_trial(first(), "this"), "and nothing is written for it");
+        for run in ["second", "third"] {
+            let (next, ending) = start(disk, run, manner);
+            assert!(is_on_trial(&ending), "{run}: {ending:?}");
+            disk = next;
+        }
+        let (left, ending) = start(disk, "fourth", manner);
+        let noted = left.entry.expect("an entry").mark;
+        let said = match (&ending, &noted) {
+            (Ending::Reverted(_, reason, true), Mark::Closed) if !manner.restarts_machine => reason,
+            (Ending::Restarting, Mark::Revert { reason, at_fault: true, .. }) if manner.restarts_machine => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(said.as_str().contains("3 times"), "{said}");
+    }
+}
+
+#[test]
+fn an_agent_that_ends_again_and_again_has_no_product_of_its_own_or_anothers_blamed() {
+    let (mut child, mut service) = (on_trial(first(), "this"), on_trial(first(), "this"));
+    for end in 1..=3 {
+        let (next, ending) = start(service, "this", MANNER);
+        assert!(is_on_trial(&ending), "end {end}: {ending:?}");
+        service = next;
+        let (next, ending) = start(child, "this", CHILD);
+        child = next;
+        if end < 3 {
+            assert!(is_on_trial(&ending), "end {end}: {ending:?}");
+        } else {
+            // It was started anew each time, and may be what ends the agent: it goes back, and nothing is known of it.
+            assert!(matches!(&ending, Ending::Reverted(_, reason, false) if reason.as_str().contains("3 times")), "{ending:?}");
+        }
+    }
+    // A machine that goes down each time may have been taken down by it.
+    let (_, ending) = start(on_trial(Starts { count: 3, ..first() }, "this"), "other", CHILD);
+    assert!(matches!(ending, Ending::Reverted(_, _, true)), "{ending:?}");
+}
+
+#[test]
+fn the_starts_of_the_agent_itself_are_counted_by_its_supervisor_alone() {
+    let mut disk = on_trial(first(), "this");
+    for run in 0..10 {
+        let disk_before = disk.clone();
+        let (next, ending) = start(disk, &format!("process {run}"), AGENT);
+        assert!(is_on_trial(&ending), "run {run}: {ending:?}");
+        assert_eq!(next.entry, disk_before.entry, "nothing is written down");
+        assert_eq!(machine::stop(&next, AGENT), None);
+        disk = next;
+    }
+}
+
+#[test]
+fn a_start_of_which_no_run_of_the_machine_is_known_counts() {
+    for (noted, this) in [("", "this"), ("", "")] {
+        let (_, ending) = start(on_trial(Starts { count: 3, boot: boot(noted), ..first() }, this), this, MANNER);
+        assert!(matches!(ending, Ending::Reverted(..)), "{ending:?}");
+        let (next, ending) = start(on_trial(Starts { count: 2, boot: boot(noted), ..first() }, this), this, MANNER);
+        assert!(is_on_trial(&ending));
+        let Some(Entry { mark: Mark::Watch(starts), .. }) = next.entry else { panic!("on trial") };
+        assert_eq!((starts.count, starts.boot), (3, boot(this)));
+    }
+}
+
+#[test]
+fn a_machine_whose_runs_have_no_name_is_asked_what_it_runs_and_is_not_restarted_for_ever() {
+    let reboot = Found { boot: boot(""), ..found(Slot::B, upgrade(Mark::Reboot { starts: 1, boot: boot("") })) };
+    let recovery = recover(&reboot, RESTARTS);
+    assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::B, contents(2))));
+    assert!(is_on_trial(&recovery.ending));
+    let way = Way::Restarting { boot: boot(""), missed: 0 };
+    let mark = Mark::Revert { reason: cause().reason, at_fault: true, way };
+    let recovery = recover(&Found { boot: boot(""), ..found(Slot::A, upgrade(mark)) }, RESTARTS);
+    assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
+}
+
+#[test]
+fn a_system_whose_hand_over_was_cut_short_did_not_fail_to_come_up() {
+    let booted = Operation::Booted(Slot::B, contents(2));
+    let blamed = |mark: Mark, manner, answered| {
+        let recovery = give_up(&found(Slot::B, upgrade(mark)), &cause(), manner, &booted, answered);
+        let entry = recovery.operations.iter().find_map(|operation| match operation {
+            Operation::Note(Entry { mark: Mark::Revert { at_fault, .. }, .. }) => Some(*at_fault),
+            _ => None,
+        });
+        entry.expect("it goes back")
+    };
+    let reboot = || Mark::Reboot { starts: 1, boot: boot("before") };
+    assert!(!blamed(Mark::Activate(first()), RESTARTS, true), "nothing says that it was ever handed over");
+    assert!(blamed(reboot(), RESTARTS, true));
+    assert!(blamed(Mark::Watch(first()), RESTARTS, true));
+    // Nobody could say what the machine runs.
+    for mark in [Mark::Activate(first()), reboot(), Mark::Watch(first())] {
+        assert!(!blamed(mark, RESTARTS, false));
+    }
+    assert!(blamed(Mark::Activate(first()), AGENT, true), "a supervisor knows whether it started it");
+}
+
+#[test]
+fn s6_a_way_back_by_a_restart_ends_only_once_the_machine_runs_the_old_version() {
+    let restarting = |missed| {
+        let way = Way::Restarting { boot: boot("before"), missed };
+        found(Slot::A, upgrade(Mark::Revert { reason: cause().reason, at_fault: true, way }))
+    };
+    let recovery = recover(&restarting(0), RESTARTS);
+    assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
+    // It is made the next one again, and the machine restarted, so often and no more.
+    for missed in 0..RESTARTS_BACK {
+        let again = try_again(&restarting(missed), RESTARTS, true);
+        assert_eq!(again.operations.first(), Some(&Operation::Start(Slot::A, contents(1))));
+        assert_eq!(again.operations.last(), Some(&Operation::Restart(Slot::A, contents(1))));
+        let noted = journal(&restarting(missed), &again.operations).expect("an entry").mark;
+        let expected = Way::Restarting { boot: boot("this"), missed: missed + 1 };
+        assert!(matches!(&noted, Mark::Revert { way, at_fault: true, .. } if *way == expected), "{noted:?}");
+    }
+    for (missed, answered) in [(RESTARTS_BACK, true), (0, false)] {
+        assert_eq!(try_again(&restarting(missed), RESTARTS, answered), recover(&restarting(missed), RESTARTS));
+    }
+    // The agent itself knows where it runs from.
+    assert_eq!(recover(&restarting(0), AGENT).operations.first(), Some(&Operation::Keep(Slot::A, contents(1))));
+}
+
+#[test]
+fn a_first_install_that_goes_back_before_it_was_started_stops_nothing() {
+    let entry = |mark| {
+        let mut entry = upgrade(mark).expect("an entry");
+        entry.transaction.from = None;
+        Some(entry)
+    };
+    let stops = |mark| {
+        let found = Found { entry: entry(mark), current: None, a: None, confirmed: None, ..found(Slot::B, None) };
+        let Plan::Do(back) = machine::revert(&found, contents(2).release, &cause(), MANNER) else { panic!("under way") };
+        back.iter().any(|operation| matches!(operation, Operation::Stop(..)))
+    };
+    assert!(!stops(Mark::Switch));
+    assert!(stops(Mark::Activate(first())) && stops(Mark::Watch(first())));
+}
+
+#[test]
+fn what_was_left_and_turns_out_to_be_to_blame_later_is_written_down_once() {
+    let mut left = found(Slot::A, upgrade(Mark::Closed));
+    left.b.as_mut().expect("described").state = groundswell_core::install::SlotState::Failed;
+    let blame = |found: &Found, at_fault| machine::revert(found, contents(2).release, &Cause { at_fault, ..cause() }, MANNER);
+    assert_eq!(blame(&left, false), Plan::Done);
+    let Plan::Do(operations) = blame(&left, true) else { panic!("it is news") };
+    let [Operation::Deny(denied)] = &operations[..] else { panic!("{operations:?}") };
+    assert!(denied.names(&contents(2)));
+    let known = Found { denied: vec![denied.clone()], ..left };
+    assert_eq!(blame(&known, true), Plan::Done);
+    assert_eq!(known.denied_last(), Some(denied), "the device can say so again");
+}
