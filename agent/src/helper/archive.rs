@@ -1,9 +1,13 @@
 //! The documents that the helper has verified, on disk: what was newer once stays newer.
 //!
-//! Each is a file named by its digest, durable before anything is decided by it; beside them lie the floor time and each
-//! product's floor, once more than in its slots. So an
-//! agent that was broken into cannot show an older fleet, roster or generation than this machine has seen. The shelf is
+//! Each is a file named by its digest, durable before anything is decided by it; beside them lie the floor time, which fleet
+//! document is in force, and each product's floor, once more than in its slots. So an agent that was broken into cannot show
+//! an older fleet, roster or generation than this machine has seen, nor does it gain by a file that is damaged. The shelf is
 //! the core's own; nothing here counts a signature.
+//!
+//! A removal may be undone by a power loss until its folder is synced, so what a start finds is judged by the newest fleet
+//! document first. That document is written before what it ends is removed: the other way round, a power loss in between
+//! would leave the older one in force, without the pauses and aborts that went.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,14 +31,16 @@ use groundswell_core::trust::local::LocalTrust;
 use groundswell_core::trust::shelf::Shelf;
 use groundswell_core::trust::verify;
 
+use super::in_force::InForce;
 use crate::install::durable::{make_folder, read_small, remove_file, replace};
 use crate::install::files::Files;
 
 const FLOOR_TIME: &str = "floor-time";
+const IN_FORCE: &str = "fleet-in-force";
 /// Begins the names of the files that hold products' floors.
 const FLOOR: &str = "floor-of-";
-/// Longest form of a time or a number that is read.
-const LINE_BYTES: u64 = 64;
+/// Longest form of a time, a number, or a number with two digests that is read.
+const LINE_BYTES: u64 = 256;
 
 /// What a helper is pinned to: from its own configuration, never from an agent.
 #[derive(Clone, Debug)]
@@ -76,7 +82,10 @@ pub struct Kept {
 enum Owed {
     Write(Digest),
     Remove(Digest),
+    /// Makes the removals before it last.
+    Removed,
     FloorTime,
+    InForce,
     Floor(Product),
 }
 
@@ -84,6 +93,8 @@ enum Owed {
 pub struct Archive {
     pins: Pins,
     shelf: Shelf,
+    /// The newest fleet document that this machine has seen, whether or not it can still be read.
+    in_force: Option<InForce>,
     floors: BTreeMap<Product, Sequence>,
     crypto: SoftwareCrypto,
     files: Arc<dyn Files>,
@@ -93,10 +104,12 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Reads what lies in `folder`, which is made when it is not there. What does not verify any more is removed.
+    /// Reads what lies in `folder`, which is made when it is not there. What does not stand any more is removed; but nothing
+    /// is while the newest fleet document that was seen here cannot be read: what it vouches for verifies again with it.
     ///
     /// # Errors
-    /// What the file system says. A floor, or floor time, that cannot be read is `InvalidData`: it must not be forgotten.
+    /// What the file system says. A floor, a floor time, or the name of the fleet document in force that cannot be read is
+    /// `InvalidData`: it must not be forgotten.
     pub fn open(pins: Pins, files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
         make_folder(&*files, folder)?;
         let mut shelf = Shelf::new(pins.fleet, pins.trust.clone());
@@ -118,6 +131,9 @@ impl Archive {
         for (_, rejection) in shelf.restore(envelopes, &crypto) {
             tracing::warn!(%rejection, "a document that was kept does not stand any more");
         }
+        for digest in shelf.drop_fallen() {
+            tracing::warn!(%digest, "a document that was removed lies here again: the fleet document does not vouch for it");
+        }
         if let Some(time) = line(&*files, &folder.join(FLOOR_TIME))? {
             shelf.restore_floor_time(time);
         }
@@ -128,8 +144,17 @@ impl Archive {
                 floors.insert(product.clone(), floor);
             }
         }
-        let gone = names.into_iter().filter(|digest| shelf.envelope(digest).is_none()).map(Owed::Remove).collect();
-        let mut archive = Self { pins, shelf, floors, crypto, files, folder: folder.to_owned(), owed: gone };
+        let in_force = line(&*files, &folder.join(IN_FORCE))?;
+        let folder = folder.to_owned();
+        let mut archive = Self { pins, shelf, in_force, floors, crypto, files, folder, owed: Vec::new() };
+        match archive.lost() {
+            Some(lost) => tracing::error!("{lost}; nothing is installed until then"),
+            None => {
+                let gone = names.into_iter().filter(|digest| archive.shelf.envelope(digest).is_none()).collect();
+                archive.remove(gone);
+                archive.note_fleet();
+            }
+        }
         archive.settle()?;
         Ok(archive)
     }
@@ -181,7 +206,8 @@ impl Archive {
         if after < before {
             self.owed.push(Owed::FloorTime);
         }
-        self.owed.extend(offered.dropped.into_iter().map(Owed::Remove));
+        self.note_fleet();
+        self.remove(offered.dropped);
         if offered.fresh && envelope.kind == Kind::Roster {
             self.make_room_for_rosters(&offered.digest);
         }
@@ -192,7 +218,7 @@ impl Archive {
     /// Whether documents let this node install `release` now. What they were is on disk before.
     ///
     /// # Errors
-    /// Why not; `Disk` when they cannot be written down.
+    /// Why not; what the file system says when they cannot be written down.
     pub fn warrant(
         &mut self,
         product: &Product,
@@ -203,6 +229,9 @@ impl Archive {
         wall: Timestamp,
     ) -> io::Result<Result<Warrant, Unwarranted>> {
         self.settle()?;
+        if let Some(lost) = self.lost() {
+            return Ok(Err(lost));
+        }
         let floor = floor.max(self.floor(product));
         let Pins { node, platform, .. } = &self.pins;
         Ok(warrant(&self.shelf, &Asking { node, product, release, platform, version_lock, running, floor, wall }))
@@ -237,12 +266,35 @@ impl Archive {
         }
     }
 
+    /// The newest fleet document that was seen here is not on the shelf: an older one must not count in its place.
+    fn lost(&self) -> Option<Unwarranted> {
+        let in_force = self.in_force.as_ref()?;
+        let digest = in_force.digests().find(|digest| self.shelf.envelope(digest).is_none())?;
+        Some(Unwarranted::FleetLost { version: in_force.version(), digest: *digest })
+    }
+
+    /// Takes down which fleet document is in force, once its own file is written.
+    fn note_fleet(&mut self) {
+        let newest = InForce::of(&self.shelf);
+        if newest.as_ref().is_some_and(|newest| newest.follows(self.in_force.as_ref())) {
+            self.in_force = newest;
+            self.owed.push(Owed::InForce);
+        }
+    }
+
+    fn remove(&mut self, gone: Vec<Digest>) {
+        if !gone.is_empty() {
+            self.owed.extend(gone.into_iter().map(Owed::Remove));
+            self.owed.push(Owed::Removed);
+        }
+    }
+
     /// Leases need chains of rosters; a helper has no part in them. What comes next may name `new`, which has just been
     /// verified: only one that was is worth the others' places.
     fn make_room_for_rosters(&mut self, new: &Digest) {
         if self.shelf.rosters().count() > ROSTERS / 2 {
             let dropped = self.shelf.drop_rosters_but_for_rollouts(new);
-            self.owed.extend(dropped.into_iter().map(Owed::Remove));
+            self.remove(dropped);
         }
     }
 
@@ -259,6 +311,12 @@ impl Archive {
                 Owed::Remove(digest) => {
                     if self.shelf.envelope(digest).is_none() {
                         remove_file(&*self.files, &self.folder.join(name(digest)))?;
+                    }
+                }
+                Owed::Removed => self.files.sync_folder(&self.folder)?,
+                Owed::InForce => {
+                    if let Some(in_force) = &self.in_force {
+                        replace(&*self.files, &self.folder, IN_FORCE, format!("{in_force}\n").as_bytes())?;
                     }
                 }
                 Owed::FloorTime => {

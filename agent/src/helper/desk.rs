@@ -304,6 +304,7 @@ fn denied<'a>(found: &'a Found, install: &Install) -> Option<&'a Denied> {
 fn kind(unwarranted: &Unwarranted) -> Why {
     match unwarranted {
         Unwarranted::NoFleet
+        | Unwarranted::FleetLost { .. }
         | Unwarranted::RosterMissing(_)
         | Unwarranted::CertificateMissing(_)
         | Unwarranted::Rivals(..)

@@ -12,6 +12,7 @@ pub mod beneath;
 pub mod channel;
 pub mod desk;
 pub mod ground;
+mod in_force;
 pub mod papers;
 pub mod server;
 pub mod wire;

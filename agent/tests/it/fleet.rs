@@ -90,14 +90,27 @@ impl World {
     pub(crate) fn rotate(&mut self, days: u64, revoked: Vec<NodeId>) -> Published {
         self.now = self.now.plus_seconds(days * DAY_SECONDS);
         self.enroll = SecretKey::generate(&[u8::try_from(self.body.version).unwrap() + 50; 32]).unwrap();
+        let enroll = Role { keys: vec![self.enroll.public().clone()], threshold: 1 };
+        self.next_fleet(|fleet| {
+            fleet.roles.enroll = enroll;
+            fleet.revoked = revoked;
+        })
+    }
+
+    /// Root signs the next fleet document, under which the key that signed rosters and rollouts signs them no more.
+    pub(crate) fn take_rollout_key_away(&mut self) -> Published {
+        let other = SecretKey::generate(&[77; 32]).unwrap();
+        self.next_fleet(|fleet| fleet.roles.rollout = Role { keys: vec![other.public().clone()], threshold: 1 })
+    }
+
+    fn next_fleet(&mut self, change: impl FnOnce(&mut Fleet)) -> Published {
         let previous = Digest::of(&Body::Fleet(self.body.clone()).encode());
         self.body.fleet = Some(self.fleet.digest);
         self.body.version += 1;
         self.body.previous = Some(previous);
         self.body.issued_at = self.now;
         self.body.expires_at = self.now.plus_seconds(730 * DAY_SECONDS);
-        self.body.roles.enroll = Role { keys: vec![self.enroll.public().clone()], threshold: 1 };
-        self.body.revoked = revoked;
+        change(&mut self.body);
         sign(&Body::Fleet(self.body.clone()), &self.root)
     }
 

@@ -2,6 +2,7 @@
 //! time, and its products' floors.
 //!
 //! What it has said it has taken, it has after the cut: no older fleet, roster or generation counts again, and no floor falls.
+//! Nor does what a newer fleet document ended: whether the helper would install by it is asked in every cell.
 //! And it starts: what it cannot read back stops it, so that must never come of a cut.
 
 use std::path::PathBuf;
@@ -25,11 +26,16 @@ use crate::fleet::{Published, World, product};
 enum Step {
     Shown(Published),
     Confirmed(u64),
+    /// A fleet document that takes a key away, and the documents that only this key signed.
+    Ended(Published, Vec<Digest>),
 }
 
 struct Stage {
     pins: Pins,
     steps: Vec<Step>,
+    /// The release that is warranted until its rollout's key is taken away.
+    release: Digest,
+    rollout: Digest,
     wall: Timestamp,
     syncs: Syncs,
 }
@@ -84,11 +90,14 @@ impl Stage {
             [release, rollout]
         };
         let (one, two) = (of(1), of(2));
+        let ended = vec![steps[2].digest, one[1].digest, two[1].digest];
+        let (release, rollout) = (two[0].digest, two[1].digest);
         steps.extend(one);
         let mut steps: Vec<Step> = steps.into_iter().map(Step::Shown).collect();
         steps.push(Step::Confirmed(1));
         steps.extend(two.into_iter().map(Step::Shown));
         steps.push(Step::Confirmed(2));
+        steps.push(Step::Ended(world.take_rollout_key_away(), ended));
         let pins = Pins {
             fleet: world.fleet.digest,
             node: identity::node_id(&secret),
@@ -97,7 +106,7 @@ impl Stage {
             platform: platform(),
         };
         // Later than anything was signed.
-        Self { pins, steps, wall: clock::wall().plus_seconds(2 * 86_400), syncs }
+        Self { pins, steps, release, rollout, wall: clock::wall().plus_seconds(2 * 86_400), syncs }
     }
 
     fn open(&self, memory: &Memory) -> std::io::Result<Archive> {
@@ -124,32 +133,81 @@ impl Stage {
                     floor = *sequence;
                     archive.raise_floor(&product(), Sequence::new(*sequence).expect("a number"));
                 }
+                Step::Ended(fleet, ended) => {
+                    if archive.offer(&fleet.bytes, self.wall).is_err() {
+                        return (said, true);
+                    }
+                    said.documents.retain(|digest| !ended.contains(digest));
+                    said.documents.push(fleet.digest);
+                    said.floor = floor;
+                    said.floor_time = archive.shelf().floor_time();
+                }
             }
         }
         (said, memory.is_off())
+    }
+
+    fn ends(&self, digest: &Digest) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Ended(_, ended) if ended.contains(digest)))
+    }
+
+    fn is_warranted(&self, archive: &mut Archive) -> bool {
+        let asked = archive.warrant(&product(), &self.release, None, None, Sequence::default(), self.wall);
+        asked.expect("the disk takes writes").is_ok()
+    }
+
+    /// Under the fleet document that took the key away nothing that it ended is there, and nothing is installed by it.
+    fn judge_ended(&self, archive: &mut Archive) -> bool {
+        let steps = self.steps.iter();
+        let (fleet, ended) = steps
+            .filter_map(|step| match step {
+                Step::Ended(fleet, ended) => Some((fleet, ended)),
+                _ => None,
+            })
+            .next()
+            .expect("a step takes a key away");
+        let in_force = archive.shelf().envelope(&fleet.digest).is_some();
+        if in_force {
+            let there = ended.iter().find(|digest| archive.shelf().envelope(digest).is_some());
+            assert_eq!(there, None, "what the fleet document ended is there again");
+            assert!(!self.is_warranted(archive), "the helper installs by a rollout of a key that was taken away");
+        }
+        in_force
     }
 
     fn judge(&self, said: &Said, tree: Tree) {
         let memory = Memory::new(tree, Fate::kind(false), self.syncs);
         let mut archive = self.open(&memory).expect("it starts");
         for digest in &said.documents {
-            assert!(archive.shelf().envelope(digest).is_some(), "{digest} was taken and is gone");
+            let gone = archive.shelf().envelope(digest).is_none();
+            assert!(!gone || (self.ends(digest) && self.judge_ended(&mut archive)), "{digest} was taken and is gone");
+        }
+        if !self.judge_ended(&mut archive) && said.documents.contains(&self.rollout) {
+            assert!(self.is_warranted(&mut archive), "what was taken warrants it");
         }
         assert!(archive.shelf().floor_time() >= said.floor_time, "the floor time fell");
         assert!(archive.floor(&product()).get() >= said.floor, "the floor fell");
         // It goes on: shown everything once more, it has everything.
         for step in &self.steps {
             match step {
-                Step::Shown(document) => drop(archive.offer(&document.bytes, self.wall).expect("it is taken")),
+                Step::Shown(document) => {
+                    let refused = archive.offer(&document.bytes, self.wall).is_err();
+                    let ended = self.judge_ended(&mut archive);
+                    assert!(!refused || ended, "{} is taken", document.digest);
+                }
                 Step::Confirmed(sequence) => archive.raise_floor(&product(), Sequence::new(*sequence).expect("a number")),
+                Step::Ended(fleet, _) => drop(archive.offer(&fleet.bytes, self.wall).expect("it is taken")),
             }
         }
-        let again = self.open(&memory).expect("it starts again");
+        assert!(self.judge_ended(&mut archive));
+        let mut again = self.open(&memory).expect("it starts again");
         assert_eq!(again.floor(&product()).get(), 2);
         assert_eq!(again.shelf().floor_time(), archive.shelf().floor_time());
+        assert!(self.judge_ended(&mut again));
         for step in &self.steps {
             if let Step::Shown(document) = step {
-                assert!(again.shelf().envelope(&document.digest).is_some(), "{} is gone", document.digest);
+                let there = again.shelf().envelope(&document.digest).is_some();
+                assert!(there || self.ends(&document.digest), "{} is gone", document.digest);
             }
         }
     }

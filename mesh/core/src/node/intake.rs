@@ -11,6 +11,7 @@ use super::effect::{Accepted, Effect, Event};
 use super::input::{Report, Source};
 use super::keys::{StoreKey, encode};
 use super::{Node, open};
+use crate::digest::Digest;
 use crate::documents::Kind;
 use crate::documents::envelope::Envelope;
 use crate::documents::rejection::Rejection;
@@ -47,8 +48,7 @@ impl Node {
                     self.documents_changed = true;
                 }
                 for dropped in &offered.dropped {
-                    self.persist(&StoreKey::Document(*dropped), None);
-                    self.persist(&StoreKey::Roster(*dropped), None);
+                    self.forget_document(dropped);
                 }
                 if self.shelf.floor_time() != floor_time {
                     self.persist(&StoreKey::FloorTime, Some(encode(&self.shelf.floor_time())));
@@ -81,6 +81,12 @@ impl Node {
         if let Source::Gossip { ticket, .. } | Source::Visit { ticket, .. } | Source::Local { ticket } = source {
             self.effects.push(Effect::Answer { ticket, outcome });
         }
+    }
+
+    /// Takes a document that has left the shelf out of the store.
+    pub(super) fn forget_document(&mut self, digest: &Digest) {
+        self.persist(&StoreKey::Document(*digest), None);
+        self.persist(&StoreKey::Roster(*digest), None);
     }
 
     pub(super) fn tell_refusal(&mut self, rejection: Rejection) {

@@ -105,6 +105,7 @@ impl Node {
 
         let floor_time = stored.floor_time.max(shelf.floor_time());
         let refused = shelf.restore(stored.documents, crypto.as_ref());
+        let fallen = shelf.drop_fallen();
         shelf.restore_floor_time(floor_time);
 
         let mut ledger = Ledger::new();
@@ -183,6 +184,9 @@ impl Node {
         node.duty.word_owed = said != node.duty.warden.record();
         for (_, rejection) in refused {
             node.tell_refusal(rejection);
+        }
+        for digest in fallen {
+            node.forget_document(&digest);
         }
         let nodes: BTreeSet<_> = node.ledger.entries().map(|(key, _)| key.node).collect();
         for holder in &nodes {

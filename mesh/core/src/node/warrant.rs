@@ -61,6 +61,14 @@ pub enum Unwarranted {
     /// No fleet document.
     #[error("no fleet document is known here")]
     NoFleet,
+    /// A fleet document that was in force here is not here any more.
+    #[error("version {version} of the fleet document, {digest}, was in force here and is lost: show it again, and what leads to it")]
+    FleetLost {
+        /// Its version.
+        version: u64,
+        /// Its body digest.
+        digest: Digest,
+    },
     /// The node is no member, or none any more.
     #[error("{0}")]
     NotAMember(Rejection),

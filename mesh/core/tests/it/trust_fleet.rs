@@ -134,6 +134,46 @@ fn what_a_new_version_no_longer_vouches_for_leaves() {
 }
 
 #[test]
+fn what_left_and_lies_in_the_store_again_does_not_count_again() {
+    let fixture = Fixture::new();
+    let mut shelf = fixture.shelf();
+    let (release, roster, rollout) = fixture.scene();
+    let listed = fixture.certificate(31, 1);
+    let all = [fixture.release_bytes(&release), fixture.signed(&rollout), fixture.certificate_bytes(&listed)];
+    for bytes in &all {
+        offer(&mut shelf, bytes).unwrap();
+    }
+    shelf.offer_roster(&fixture.roster_bytes(&roster), &crypto()).unwrap();
+    let brake = fixture.signed(&crate::fixture::paused(&rollout));
+    offer(&mut shelf, &brake).unwrap();
+    let mut two = version(&fixture, &fixture.fleet, 2);
+    two.roles.rollout = role(&[&secret(62)], 1);
+    let newer = sign(&Body::Fleet(two.clone()), &[&fixture.root]);
+    let left = offer(&mut shelf, &newer).unwrap().dropped;
+    assert_eq!(left.len(), 3, "roster, rollout, and the brake with it");
+
+    // The store has all of them once more: the power failed before their removal was on disk.
+    let mut stored = vec![fixture.fleet_bytes(), newer.clone(), fixture.roster_bytes(&roster), brake];
+    stored.extend(all);
+    let mut again = fixture.empty_shelf();
+    assert_eq!(again.restore(stored.clone(), &crypto()), []);
+    let mut fallen = again.drop_fallen();
+    fallen.sort();
+    assert_eq!(fallen, left);
+    assert!(again.inventory().eq(shelf.inventory()));
+    assert_eq!((again.rollouts().count(), again.rosters().count()), (0, 0));
+    assert_eq!(again.drop_fallen(), []);
+
+    // Under two bodies of one version nothing starts, and nobody knows any more which was here first: nothing falls.
+    let rival = Fleet { revoked: vec![node(32)], ..two };
+    stored.push(sign(&Body::Fleet(rival), &[&fixture.root]));
+    let mut conflicted = fixture.empty_shelf();
+    assert_eq!(conflicted.restore(stored, &crypto()), []);
+    assert_eq!(conflicted.drop_fallen(), []);
+    assert!(conflicted.fleet_conflicted());
+}
+
+#[test]
 fn d24_the_anchor_keeps_certificates_of_a_removed_key_and_no_later_ones() {
     let fixture = Fixture::new();
     let mut shelf = fixture.shelf();
@@ -159,6 +199,7 @@ fn d24_the_anchor_keeps_certificates_of_a_removed_key_and_no_later_ones() {
         .collect();
     let mut again = fixture.empty_shelf();
     assert_eq!(again.restore(stored, &crypto()), []);
+    assert_eq!(again.drop_fallen(), [], "what the anchor keeps stands");
     assert_eq!(again.envelope(&kept.digest), Some(kept.envelope.as_slice()));
 }
 

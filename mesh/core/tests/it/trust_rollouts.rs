@@ -184,6 +184,7 @@ fn what_a_brake_stands_on_stays_and_survives_a_restart() {
     let stored: Vec<Vec<u8>> = shelf.inventory().map(|(digest, _)| shelf.envelope(&digest).unwrap().to_vec()).collect();
     let mut again = fixture.empty_shelf();
     assert_eq!(again.restore(stored, &crypto()), []);
+    assert_eq!(again.drop_fallen(), []);
     assert_eq!(state(&again), State::Paused);
     let resumed = Rollout { state: State::Running, ..next(&last) };
     offer(&mut shelf, &fixture.signed(&resumed)).unwrap();

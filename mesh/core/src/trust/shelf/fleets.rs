@@ -71,10 +71,21 @@ impl Shelf {
         Ok(Placed { conflict, ..Placed::default() })
     }
 
-    /// Under a new version, what it no longer vouches for leaves. Signers are known, so nothing is verified again.
+    /// Under a new version, what it no longer vouches for leaves.
     pub(super) fn settle_fleet(&mut self, digest: Digest, dropped: &mut Vec<Digest>) {
-        if self.fleet != Some(digest) {
-            return;
+        if self.fleet == Some(digest) {
+            dropped.extend(self.drop_fallen());
+        }
+    }
+
+    /// Takes off what the newest version does not vouch for, and returns it. Signers are known, so nothing is verified again.
+    ///
+    /// To be called after [`Shelf::restore`] wherever the store may have kept what was dropped before: a removal need not
+    /// have reached the disk. While two bodies of the newest version are known nothing falls: which of them was here first is
+    /// not known after a restart, nothing starts, and the version that names one of them judges all anew.
+    pub fn drop_fallen(&mut self) -> Vec<Digest> {
+        if self.fleet_conflicted() {
+            return Vec::new();
         }
         let mut generations: Vec<(u64, Digest)> = Vec::new();
         let mut gone: Vec<Digest> = Vec::new();
@@ -97,7 +108,7 @@ impl Shelf {
                 gone.push(digest);
             }
         }
-        dropped.extend(gone);
+        gone
     }
 
     /// Whether the fleet document in force still vouches for a held document.
