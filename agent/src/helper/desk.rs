@@ -153,10 +153,12 @@ impl Desk {
 
     /// Copies an open file of the agent's into the idle slot, if documents warrant that.
     pub async fn stage(&mut self, release: Digest, file: Option<File>) -> Reply {
-        let install = match self.warrant(release).await {
+        let install = match self.warrant(release, None).await {
             Ok(warrant) => warrant.install,
             Err(refusal) => return refused(refusal),
         };
+        // Whatever was taken back of it is heard and forgiven: it is not told again of the next try.
+        self.reverted.take_if(|taken| taken.release == release);
         match self.take(file, &install) {
             Ok(file) => *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file),
             Err(refusal) => return refused(refusal),
@@ -186,7 +188,7 @@ impl Desk {
         {
             return self.done(Outcome::Activated).await;
         }
-        match self.warrant(release).await {
+        match self.warrant(release, Some(claim)).await {
             Ok(Warrant { install, .. }) => {
                 self.reverted = None;
                 self.execute(Step::Activate { install, claim, within_ms: NO_MATTER_MS }).await
@@ -248,7 +250,8 @@ impl Desk {
         blocking(move || archive.lock().unwrap_or_else(PoisonError::into_inner).raise_floor(&product, floor)).await;
     }
 
-    async fn warrant(&self, release: Digest) -> Result<Warrant, Refusal> {
+    /// `claim`: under which it is to be activated.
+    async fn warrant(&self, release: Digest, claim: Option<ClaimName>) -> Result<Warrant, Refusal> {
         let found = self.executor.found().await.map_err(|failure| (Why::Disk, failure.to_string()))?;
         let archive = Arc::clone(&self.archive);
         let product = self.settings.product.clone();
@@ -269,9 +272,14 @@ impl Desk {
         if size > most {
             return Err((Why::Warrant, format!("the artifact has {size} bytes; limits.artifact allows {most}")));
         }
-        match denied(&found, &warrant.install) {
-            Some(denied) if !warrant.retry => {
+        let failed = denied(&found, &warrant.install);
+        match failed {
+            Some(denied) if !warrant.forgives(denied.claim) => {
                 Err((Why::Denied, format!("this build failed here before: {}", denied.reason.as_str())))
+            }
+            // An agent names its claim itself: one that is forgiven already would have the next failure forgiven too.
+            Some(_) if claim.is_some_and(|claim| !warrant.is_after_forgiveness(claim)) => {
+                Err((Why::Denied, "this build failed here before, and is tried again only under a later claim".to_owned()))
             }
             _ => Ok(warrant),
         }

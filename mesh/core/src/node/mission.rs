@@ -7,7 +7,7 @@ use super::Node;
 use super::following::{Following, wave_of};
 use super::hold::Hold;
 use super::life::{Life, Mission};
-use super::warrant::{documents_allow, install, unsupported};
+use super::warrant::{documents_allow, install, lets_retry, unsupported};
 use crate::documents::certificate::Certificate;
 use crate::documents::release::Release;
 use crate::documents::rollout::{Rollout, State};
@@ -71,7 +71,7 @@ impl Node {
         let wave = following.progress.as_ref().map(|progress| wave_of(progress, &self.me).unwrap_or(progress.waves().count()));
         let described =
             wave.and_then(|wave| rollout.waves.get(usize::try_from(wave).unwrap_or(usize::MAX))).or(rollout.waves.last());
-        let retry = rollout.forgiven.iter().filter(|entry| entry.node == self.me && entry.retry).map(|entry| entry.claim).max();
+        let retry = lets_retry(rollout, &self.me);
         let state = in_force.state();
         Mission {
             seen: RolloutSeen { id: rollout.id.clone(), generation: rollout.generation.get(), digest: in_force.digest },

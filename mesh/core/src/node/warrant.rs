@@ -16,6 +16,7 @@ use crate::documents::release::Release;
 use crate::documents::rollout::{Mode, Rollout, State};
 use crate::node_id::NodeId;
 use crate::number::Sequence;
+use crate::record::ClaimName;
 use crate::record::status::Running;
 use crate::rollout::applies::{Applies, Facts, Skip, applies};
 use crate::rollout::counts::{Candidate, Counting, which};
@@ -51,8 +52,24 @@ pub struct Warrant {
     pub install: Install,
     /// Under which rollout.
     pub rollout: RolloutId,
-    /// The generation lets this node try a release again that failed here.
-    pub retry: bool,
+    /// The generation lets this node try again what failed here under this claim, or an earlier one; `Some(None)`: only
+    /// what failed before any claim.
+    pub retry: Option<Option<ClaimName>>,
+}
+
+impl Warrant {
+    /// Whether what failed here under `claim` (`None`: before any, or it is not known) may be tried again.
+    #[must_use]
+    pub fn forgives(&self, claim: Option<ClaimName>) -> bool {
+        self.retry.is_some_and(|upto| claim <= upto)
+    }
+
+    /// Whether a further try under `claim` is a new one: later than all that is forgiven. Otherwise its failure would be
+    /// forgiven before it happened.
+    #[must_use]
+    pub fn is_after_forgiveness(&self, claim: ClaimName) -> bool {
+        self.retry.is_none_or(|upto| Some(claim) > upto)
+    }
 }
 
 /// Why documents do not allow it.
@@ -62,7 +79,9 @@ pub enum Unwarranted {
     #[error("no fleet document is known here")]
     NoFleet,
     /// A fleet document that was in force here is not here any more.
-    #[error("version {version} of the fleet document, {digest}, was in force here and is lost: show it again, and what leads to it")]
+    #[error(
+        "version {version} of the fleet document, {digest}, was in force here and is lost: show it again, and what leads to it"
+    )]
     FleetLost {
         /// Its version.
         version: u64,
@@ -251,8 +270,14 @@ pub fn warrant(shelf: &Shelf, asking: &Asking<'_>) -> Result<Warrant, Unwarrante
     }
     let no_artifact = || Unwarranted::Skip(Skip::NoArtifact(asking.platform.clone()));
     let install = install(rollout, release, asking.platform).ok_or_else(no_artifact)?;
-    let retry = rollout.forgiven.iter().any(|entry| entry.node == *asking.node && entry.retry);
+    let retry = lets_retry(rollout, asking.node);
     Ok(Warrant { install, rollout: rollout.id.clone(), retry })
+}
+
+/// Up to which claim a generation lets `node` try again what failed there: the latest that an entry with `retry` names.
+#[must_use]
+pub fn lets_retry(rollout: &Rollout, node: &NodeId) -> Option<Option<ClaimName>> {
+    rollout.forgiven.iter().filter(|entry| entry.node == *node && entry.retry).map(|entry| entry.claim).max()
 }
 
 /// The rollouts of the product from `least` on, each with this node's certificate by its roster. What is older takes

@@ -9,6 +9,7 @@ use groundswell_core::node::warrant::{Asking, Unwarranted, Warrant, warrant};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Sequence;
 use groundswell_core::record::status::Running;
+use groundswell_core::record::{ClaimName, Stamp};
 use groundswell_core::rollout::applies::Skip;
 use groundswell_core::text::{Platform, Pool, Reason, RolloutId, Version};
 use groundswell_core::time::Timestamp;
@@ -58,7 +59,7 @@ fn a_listed_node_is_warranted_the_release_of_the_rollout_in_force() {
     let shelf = shelf(&fixture);
     let release = first(&fixture);
     let given = ask(&shelf, &release, |_| {}).unwrap();
-    assert_eq!((given.install.release, given.install.artifact.size, given.retry), (release, 1000, false));
+    assert_eq!((given.install.release, given.install.artifact.size, given.retry), (release, 1000, None));
     assert_eq!(given.rollout, RolloutId::new("rollout_a").unwrap());
 }
 
@@ -207,7 +208,31 @@ fn a_generation_that_lets_the_node_try_again_says_so() {
     let mut again = next(&rollout);
     again.forgiven = vec![Forgiven { node: node(31), claim: None, retry: true }];
     offer(&mut shelf, &fixture.signed(&again)).unwrap();
-    assert!(ask(&shelf, &first(&fixture), |_| {}).unwrap().retry);
+    let given = ask(&shelf, &first(&fixture), |_| {}).unwrap();
+    assert!(given.forgives(None) && !given.forgives(Some(claim(1))), "what failed before any claim, and no more");
+    assert!(given.is_after_forgiveness(claim(1)));
+}
+
+#[test]
+fn what_is_forgiven_is_what_failed_up_to_the_claim_that_is_named() {
+    let fixture = Fixture::new();
+    let mut shelf = shelf(&fixture);
+    let (_, _, rollout) = fixture.scene();
+    let mut again = next(&rollout);
+    let entry = |claim: Option<ClaimName>, retry| Forgiven { node: node(31), claim, retry };
+    let other = Forgiven { node: node(32), claim: Some(claim(9)), retry: true };
+    again.forgiven = vec![entry(None, true), entry(Some(claim(2)), true), entry(Some(claim(7)), false), other];
+    again.forgiven.sort_by_key(|entry| (entry.node, entry.claim));
+    offer(&mut shelf, &fixture.signed(&again)).unwrap();
+    let given = ask(&shelf, &first(&fixture), |_| {}).unwrap();
+    let forgiven: Vec<bool> = [None, Some(1), Some(2), Some(3), Some(7)].map(|at| given.forgives(at.map(claim))).into();
+    assert_eq!(forgiven, [true, true, true, false, false], "a later claim failed anew, and so did one without a retry");
+    let after: Vec<bool> = [1, 2, 3].map(|at| given.is_after_forgiveness(claim(at))).into();
+    assert_eq!(after, [false, false, true], "a further try has a later claim");
+}
+
+fn claim(counter: u64) -> ClaimName {
+    ClaimName(Stamp { incarnation: 1, counter })
 }
 
 #[test]

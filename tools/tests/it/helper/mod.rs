@@ -2,7 +2,7 @@
 //!
 //! [`documents`] shows papers that do not warrant an install, [`open_files`] hands over files that are not what they
 //! should be, [`orders`] asks out of turn, [`frames`] sends what is no frame, [`ground`] moves what the helper stands on,
-//! [`killed`] ends it in the middle, [`rosters`] fills its shelf.
+//! [`killed`] ends it in the middle, [`rosters`] fills its shelf, [`set_back`] damages what it remembers.
 
 mod bench;
 mod documents;
@@ -12,6 +12,7 @@ mod killed;
 mod open_files;
 mod orders;
 mod rosters;
+mod set_back;
 mod units;
 mod whole;
 mod world;
