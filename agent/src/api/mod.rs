@@ -41,7 +41,7 @@ pub(crate) struct Surface {
 /// # Errors
 /// When an agent answers there already, or the file system refuses.
 pub fn bind(path: &Path) -> Result<Socket, SocketError> {
-    Socket::bind(path)
+    Socket::bind(path, None)
 }
 
 /// Serves the API until `stop` turns true, then ends open streams, lets requests under way finish, and removes the

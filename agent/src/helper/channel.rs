@@ -1,13 +1,15 @@
 //! Frames over a unix socket, and open files beside them (SCM_RIGHTS). Both ends use this.
 //!
 //! An open file comes with the first byte of a header, one at most; those that come anywhere else are closed by the
-//! kernel unread. Nothing here has a time limit: who calls puts one around it.
+//! kernel unread, within the call that reads. Nothing here has a time limit: who calls puts one around it. Closing an open
+//! file may take as long as who sent it likes, though a socket that comes is told not to linger.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
@@ -87,10 +89,25 @@ pub async fn read_header(stream: &mut UnixStream, expected: &[Kind]) -> Result<O
 /// # Errors
 /// What the socket says; `UnexpectedEof` when it ends before.
 pub async fn read_body(stream: &mut UnixStream, opening: Opening) -> Result<Frame, ReadError> {
-    let Opening { header: Header { kind, length }, file } = opening;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
+    let mut body = Vec::new();
+    let (kind, file) = read_body_into(stream, opening, &mut body).await?;
     Ok(Frame { kind, body, file })
+}
+
+/// The same into `body`, whose space is used again and whose content goes. What it carries, and the file that came with it.
+///
+/// # Errors
+/// As [`read_body`].
+pub async fn read_body_into(
+    stream: &mut UnixStream,
+    opening: Opening,
+    body: &mut Vec<u8>,
+) -> Result<(Kind, Option<File>), ReadError> {
+    let Opening { header: Header { kind, length }, file } = opening;
+    body.clear();
+    body.resize(length, 0);
+    stream.read_exact(body).await?;
+    Ok((kind, file))
 }
 
 /// Reads the next frame, as [`read_header`] and [`read_body`] do.
@@ -147,7 +164,12 @@ async fn receive(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec
                 RecvAncillaryMessage::ScmRights(files) => Some(files),
                 _ => None,
             });
-            Ok((received.bytes, files.flatten().collect()))
+            let files: Vec<OwnedFd> = files.flatten().collect();
+            for file in &files {
+                // Where it is no socket there is nothing to be told.
+                let _ = set_socket_linger(file, None);
+            }
+            Ok((received.bytes, files))
         })
         .await
 }

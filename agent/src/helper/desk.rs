@@ -151,20 +151,30 @@ impl Desk {
         Some(Launch::new(self.disk.slots(), slot, contents.clone(), open))
     }
 
-    /// Copies an open file of the agent's into the idle slot, if documents warrant that.
-    pub async fn stage(&mut self, release: Digest, file: Option<File>) -> Reply {
+    /// Copies an open file of the agent's into the idle slot, if documents warrant that; gives the file back, for closing it
+    /// may take as long as the agent likes.
+    pub async fn stage(&mut self, release: Digest, file: Option<File>) -> (Reply, Option<File>) {
         let install = match self.warrant(release, None).await {
             Ok(warrant) => warrant.install,
-            Err(refusal) => return refused(refusal),
+            Err(refusal) => return (refused(refusal), file),
         };
         // Whatever was taken back of it is heard and forgiven: it is not told again of the next try.
         self.reverted.take_if(|taken| taken.release == release);
-        match self.take(file, &install) {
-            Ok(file) => *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file),
-            Err(refusal) => return refused(refusal),
+        let Some(file) = file else {
+            return (refused((Why::File, "no open file came with the order".to_owned())), None);
+        };
+        let size_bytes = install.artifact.size;
+        let (file, looked) = blocking(move || {
+            let looked = look(&file, size_bytes);
+            (file, looked)
+        })
+        .await;
+        if let Err(text) = looked {
+            return (refused((Why::File, text)), Some(file));
         }
+        *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         let mut reply = self.execute(Step::Stage { install }).await;
-        *self.handed.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let file = self.handed.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Reply::Done { outcome: outcome @ Outcome::Staged, state } = &mut reply {
             // The copy itself is read once more, from where it lies.
             state.staged = self.executor.checked_staged().await;
@@ -173,7 +183,7 @@ impl Desk {
                 *outcome = Outcome::StageFailed { disk_full: false, reason };
             }
         }
-        reply
+        (reply, file)
     }
 
     /// Switches to what is staged, if documents still warrant it.
@@ -284,23 +294,18 @@ impl Desk {
             _ => Ok(warrant),
         }
     }
+}
 
-    /// Looks at an open file before anything of it is read.
-    fn take(&self, file: Option<File>, install: &Install) -> Result<File, Refusal> {
-        let no = |text: String| Err((Why::File, text));
-        let Some(file) = file else { return no("no open file came with the order".to_owned()) };
-        let metadata = match file.metadata() {
-            Ok(metadata) => metadata,
-            Err(error) => return no(format!("the open file cannot be looked at: {error}")),
-        };
-        if !metadata.is_file() {
-            return no("what came with the order is not a regular file".to_owned());
-        }
-        if metadata.len() != install.artifact.size {
-            return no(format!("the open file has {} bytes instead of {}", metadata.len(), install.artifact.size));
-        }
-        Ok(file)
+/// Looks at an open file before anything of it is read. Blocking, for as long as whoever serves the file likes.
+fn look(file: &File, size_bytes: u64) -> Result<(), String> {
+    let metadata = file.metadata().map_err(|error| format!("the open file cannot be looked at: {error}"))?;
+    if !metadata.is_file() {
+        return Err("what came with the order is not a regular file".to_owned());
     }
+    if metadata.len() != size_bytes {
+        return Err(format!("the open file has {} bytes instead of {size_bytes}", metadata.len()));
+    }
+    Ok(())
 }
 
 fn denied<'a>(found: &'a Found, install: &Install) -> Option<&'a Denied> {

@@ -3,28 +3,33 @@
 //! Only the configured user and group are answered (SO_PEERCRED, as of the connection). One order at a time and product;
 //! an order that was begun is finished, whether or not anybody waits for its answer. There is no other socket, and no
 //! network anywhere below this module.
+//!
+//! What a peer sends, open files above all, can make whoever looks at it, reads it or lets go of it wait for as long as the
+//! peer likes: the close of a socket that lingers, any call on a file of a file system that the peer serves itself. So each
+//! connection has a thread of its own, from its first byte to its end (see [`super::peer`]), and holds up nobody but itself.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use groundswell_core::limits::{DOCUMENT_BYTES, PRODUCTS};
+use groundswell_core::limits::PRODUCTS;
 use groundswell_core::text::{Product, Reason};
-use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::account::{Account, AccountError};
 use super::archive::{Archive, OfferError, Pins};
 use super::beneath::Beneath;
-use super::channel::{self, Frame, ReadError};
 use super::desk::{Desk, Settings, SharedArchive, refused};
 use super::ground::{self, GroundError};
-use super::wire::{FrameError, Kind, Order, Reply, Why, decode_order, encode_reply};
+use super::peer;
+use super::wire::{Order, Reply, Why};
 use crate::agent::{local_trust, platform};
 use crate::api::{Socket, SocketError};
 use crate::clock;
@@ -33,9 +38,16 @@ use crate::effects::blocking;
 use crate::install::device::this_boot;
 use crate::install::files::Files;
 use crate::install::slots::Room;
+use crate::supervise::notify::{ALIVE, Notifier};
 
 /// Connections at once: one for each product of a node, and some for an agent that has just started again.
 pub const CONNECTIONS: usize = PRODUCTS + 4;
+/// Connections beyond those that are told so at once; more wait until there is room.
+const TURNED_AWAY: usize = 4;
+/// Each has a thread.
+const THREADS: u32 = 16;
+
+const _: () = assert!(THREADS as usize == CONNECTIONS + TURNED_AWAY);
 
 /// How often each product's ground is looked at, as often as an agent does that with its own.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
@@ -65,6 +77,10 @@ pub enum HelperError {
     /// The data folder can be changed by others.
     #[error("data-dir must be changed by nobody else")]
     Ground(#[from] GroundError),
+    /// So can the folder of the socket: whoever can rename there takes the socket's place, or has its owner and mode set on
+    /// another file.
+    #[error("the folder of socket must be changed by nobody else")]
+    SocketGround(#[source] GroundError),
     /// The data folder cannot be used.
     #[error("cannot use the data folder {}", path.display())]
     DataFolder {
@@ -92,36 +108,35 @@ pub enum HelperError {
     /// The socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The socket cannot be given to the agent's group.
-    #[error("cannot give the socket {} to the agent's group", path.display())]
-    Group {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
 }
 
 /// What all connections share.
-struct Shared {
-    account: Account,
-    patience: Patience,
+pub(super) struct Shared {
+    pub(super) account: Account,
+    pub(super) patience: Patience,
     archive: SharedArchive,
     /// `None` once the helper stops.
     desks: BTreeMap<Product, tokio::sync::Mutex<Option<Desk>>>,
-    places: Arc<Semaphore>,
-    /// Rosters are read one at a time: so many connections cannot fill the memory.
-    large: Semaphore,
-    stopping: watch::Receiver<bool>,
+    pub(super) places: Semaphore,
+    /// Rosters are read and verified one at a time, in this space: so many connections cannot fill the memory.
+    pub(super) large: Arc<tokio::sync::Mutex<Vec<u8>>>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
-/// Runs a helper until `shutdown` is done, within a tokio runtime that has all drivers.
+/// Runs a helper until `shutdown` is done, within a tokio runtime that has all drivers. `signs`: who is told that it lives,
+/// and how often.
 ///
 /// # Errors
 /// [`HelperError`], before the socket is there.
-pub async fn run(config: HelperConfig, patience: Patience, shutdown: impl Future<Output = ()> + Send) -> Result<(), HelperError> {
+pub async fn run(
+    config: HelperConfig,
+    patience: Patience,
+    signs: Option<(Notifier, Duration)>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), HelperError> {
     let account = Account::find(&config.agent_user, config.agent_group.as_deref())?;
     let files = open_ground(&config.data_dir)?;
+    ground::check_folder(config.socket.parent().unwrap_or(Path::new("/"))).map_err(HelperError::SocketGround)?;
     let pins = Pins {
         fleet: config.fleet,
         node: config.node,
@@ -153,8 +168,8 @@ pub async fn run(config: HelperConfig, patience: Patience, shutdown: impl Future
         patience,
         archive,
         desks,
-        places: Arc::new(Semaphore::new(CONNECTIONS)),
-        large: Semaphore::new(1),
+        places: Semaphore::new(CONNECTIONS),
+        large: Arc::default(),
         stopping: stopping.clone(),
     });
     let mut tasks = JoinSet::new();
@@ -165,17 +180,21 @@ pub async fn run(config: HelperConfig, patience: Patience, shutdown: impl Future
         let _ = locked.await;
     }
     tasks.spawn(tidy(Arc::clone(&shared)));
-    let (listener, _file) = Socket::bind(&config.socket)?.into_parts();
-    std::os::unix::fs::chown(&config.socket, None, Some(account.gid))
-        .map_err(|source| HelperError::Group { path: config.socket.clone(), source })?;
+    if let Some(signs) = signs {
+        tasks.spawn(give_signs(Arc::clone(&shared), signs));
+    }
+    let (listener, _file) = Socket::bind(&config.socket, Some(account.gid))?.into_parts();
+    let threads = Arc::new(Semaphore::new(THREADS as usize));
     tracing::info!("installing for {} of fleet {}; the socket is {}", config.node, config.fleet, config.socket.display());
 
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => shared.admit(stream, &mut tasks),
+            (thread, accepted) = accept(&listener, &threads) => match accepted {
+                Ok(stream) => {
+                    tasks.spawn(peer::admit(Arc::clone(&shared), stream, thread));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection is lost");
                     // Out of descriptors: there are more when a connection ends.
@@ -197,7 +216,28 @@ pub async fn run(config: HelperConfig, patience: Patience, shutdown: impl Future
         }
     }
     tasks.shutdown().await;
+    // A thread that hangs in what its peer has sent ends with the process.
+    if timeout(patience.frame, threads.acquire_many(THREADS)).await.is_err() {
+        tracing::warn!("a connection does not end: it is left");
+    }
     Ok(())
+}
+
+/// The next connection, once there is a thread for it. Cancel safe.
+async fn accept(listener: &UnixListener, threads: &Arc<Semaphore>) -> (OwnedSemaphorePermit, io::Result<UnixStream>) {
+    let thread = Arc::clone(threads).acquire_owned().await.expect("nothing closes it");
+    (thread, listener.accept().await.map(|(stream, _)| stream))
+}
+
+/// Gives signs of life for as long as an agent that comes would be answered. Where every place has been taken for long,
+/// by connections that hang or orders that never end, nothing but a new start of the helper helps; it goes on where it was.
+async fn give_signs(shared: Arc<Shared>, (notifier, every): (Notifier, Duration)) {
+    loop {
+        if shared.places.available_permits() > 0 {
+            notifier.tell(ALIVE);
+        }
+        tokio::time::sleep(every).await;
+    }
 }
 
 /// Makes the data folder, sees that nobody else can change it, and opens it.
@@ -247,141 +287,47 @@ async fn tidy(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Takes a connection, or ends it.
-    fn admit(self: &Arc<Self>, stream: UnixStream, tasks: &mut JoinSet<()>) {
-        let Account { uid, gid } = self.account;
-        match stream.peer_cred() {
-            Ok(peer) if (peer.uid(), peer.gid()) == (uid, gid) => {}
-            Ok(peer) => {
-                tracing::warn!(uid = peer.uid(), gid = peer.gid(), pid = peer.pid(), "not the agent: not answered");
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "nobody knows who this is: not answered");
-                return;
-            }
-        }
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tasks.spawn(turn_away(stream, self.patience));
-            return;
-        };
-        let shared = Arc::clone(self);
-        tasks.spawn(async move {
-            shared.serve(stream).await;
-            drop(place);
-        });
+    pub(super) fn has(&self, product: &Product) -> bool {
+        self.desks.contains_key(product)
     }
 
-    /// Answers one connection until it ends, errs, or idles.
-    async fn serve(self: &Arc<Self>, mut stream: UnixStream) {
-        let mut stopping = self.stopping.clone();
-        loop {
-            let frame = tokio::select! {
-                _ = stopping.wait_for(|stopping| *stopping) => return,
-                frame = self.next(&mut stream) => frame,
-            };
-            let reply = match frame {
-                Ok(Some(frame)) => self.answer(frame).await,
-                Ok(None) => return,
-                Err(ReadError::Io(error)) => {
-                    tracing::debug!(%error, "a connection ended");
-                    return;
-                }
-                Err(ReadError::Frame(error)) => not_a_frame(&error),
-            };
-            let ends = matches!(reply, Reply::Refused { why: Why::Frame, .. });
-            if let Reply::Refused { why, text } = &reply {
-                tracing::info!(?why, "refused: {}", text.as_str());
-            }
-            let written =
-                timeout(self.patience.frame, channel::write(&mut stream, Kind::Reply, &encode_reply(&reply), None)).await;
-            if ends || !matches!(written, Ok(Ok(()))) {
-                return;
-            }
-        }
-    }
-
-    /// The next frame: its first byte may take long, the rest may not.
-    async fn next(&self, stream: &mut UnixStream) -> Result<Option<Frame>, ReadError> {
-        let late = |_| ReadError::Io(io::ErrorKind::TimedOut.into());
-        timeout(self.patience.idle, stream.readable()).await.map_err(late)??;
-        let whole = async {
-            let Some(opening) = channel::read_header(stream, &[Kind::Document, Kind::Order]).await? else { return Ok(None) };
-            let _turn = match opening.length() > DOCUMENT_BYTES {
-                true => self.large.acquire().await.ok(),
-                false => None,
-            };
-            channel::read_body(stream, opening).await.map(Some)
-        };
-        timeout(self.patience.frame, whole).await.map_err(late)?
-    }
-
-    async fn answer(self: &Arc<Self>, frame: Frame) -> Reply {
-        if frame.kind == Kind::Document {
-            return self.take(frame.body).await;
-        }
-        let order = match decode_order(&frame.body) {
-            Ok(order) => order,
-            Err(error) => return not_a_frame(&error),
-        };
-        if frame.file.is_some() && !matches!(order, Order::Stage { .. }) {
-            return not_a_frame(&FrameError::File);
-        }
-        if !self.desks.contains_key(order.product()) {
-            let text = format!("{} is not in this helper's configuration", order.product());
-            return Reply::Refused { why: Why::Product, text: Reason::lossy(&text) };
-        }
-        // In a task of its own: what was begun is finished, whether or not the agent lives to hear of it.
-        let shared = Arc::clone(self);
-        match tokio::spawn(async move { shared.carry_out(order, frame.file).await }).await {
-            Ok(reply) => reply,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => stopping(),
-        }
-    }
-
-    async fn take(&self, bytes: Vec<u8>) -> Reply {
+    /// Keeps a document, or says why not. Its bytes come back.
+    pub(super) async fn take(&self, bytes: Vec<u8>) -> (Reply, Vec<u8>) {
         let archive = Arc::clone(&self.archive);
-        let offered = blocking(move || {
+        let (offered, bytes) = blocking(move || {
             let mut archive = archive.lock().unwrap_or_else(PoisonError::into_inner);
-            archive.offer(&bytes, clock::wall())
-        });
-        let (why, error) = match offered.await {
-            Ok(kept) => return Reply::Taken { digest: kept.digest, fresh: kept.fresh },
-            Err(error @ OfferError::Rejected(_)) => (Why::Document, error),
-            Err(error @ OfferError::Disk(_)) => (Why::Disk, error),
+            (archive.offer(&bytes, clock::wall()), bytes)
+        })
+        .await;
+        let reply = match offered {
+            Ok(kept) => Reply::Taken { digest: kept.digest, fresh: kept.fresh },
+            Err(error) => {
+                let why = if matches!(error, OfferError::Disk(_)) { Why::Disk } else { Why::Document };
+                Reply::Refused { why, text: Reason::lossy(&error.to_string()) }
+            }
         };
-        Reply::Refused { why, text: Reason::lossy(&error.to_string()) }
+        (reply, bytes)
     }
 
-    async fn carry_out(&self, order: Order, file: Option<std::fs::File>) -> Reply {
-        let Some(desk) = self.desks.get(order.product()) else { return stopping() };
+    /// Carries an order out. The open file comes back, to be closed by whoever received it.
+    pub(super) async fn carry_out(&self, order: Order, file: Option<File>) -> (Reply, Option<File>) {
+        let Some(desk) = self.desks.get(order.product()) else { return (stopping(), file) };
         let mut desk = desk.lock().await;
-        let Some(desk) = desk.as_mut().filter(|_| !*self.stopping.borrow()) else { return stopping() };
-        match order {
+        let Some(desk) = desk.as_mut().filter(|_| !*self.stopping.borrow()) else { return (stopping(), file) };
+        let reply = match order {
+            Order::Stage { release, .. } => return desk.stage(release, file).await,
             Order::State { .. } => match desk.state(true).await {
                 Ok(state) => Reply::State(state),
                 Err(failure) => refused((Why::Disk, failure.to_string())),
             },
-            Order::Stage { release, .. } => desk.stage(release, file).await,
             Order::Activate { release, claim, .. } => desk.activate(release, claim).await,
             Order::Confirm { release, .. } => desk.confirm(release).await,
             Order::Revert { release, reason, at_fault, .. } => desk.revert(release, reason, at_fault).await,
-        }
+        };
+        (reply, file)
     }
 }
 
-async fn turn_away(mut stream: UnixStream, patience: Patience) {
-    let text = Reason::lossy("too many connections");
-    let reply = encode_reply(&Reply::Refused { why: Why::Busy, text });
-    // One that does not listen needs no answer.
-    let _ = timeout(patience.frame, channel::write(&mut stream, Kind::Reply, &reply, None)).await;
-}
-
-fn not_a_frame(error: &FrameError) -> Reply {
-    Reply::Refused { why: Why::Frame, text: Reason::lossy(&error.to_string()) }
-}
-
-fn stopping() -> Reply {
+pub(super) fn stopping() -> Reply {
     Reply::Refused { why: Why::Stopping, text: Reason::lossy("the helper ends") }
 }

@@ -44,7 +44,7 @@ impl Running {
             .replace("group = \"groundswell\"", &format!("group = \"{gid}\""));
         let config = HelperConfig::parse(&folder.path().join("helper.toml"), &text).unwrap();
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(helper::run(config, patience, async {
+        let task = tokio::spawn(helper::run(config, patience, None, async {
             let _ = stopped.await;
         }));
         let running = Self { folder, stop, task };

@@ -5,12 +5,17 @@ use std::path::PathBuf;
 use clap::Args;
 use groundswell_agent::config::HelperConfig;
 use groundswell_agent::helper::{self, HelperError, Patience, ground};
+use groundswell_agent::supervise::own::Parent;
+use groundswell_core::limits::PRODUCTS;
 
 use crate::commands::agent::{begin_log, log_filter, stop_signal};
 use crate::failure::Failure;
 
-/// Threads that may wait for disks at once.
-const BLOCKING_THREADS: usize = 8;
+/// Threads that may wait for disks at once: for each product one, which its agent may make wait as long as it likes, and
+/// some beside.
+const BLOCKING_THREADS: usize = 12;
+
+const _: () = assert!(BLOCKING_THREADS >= PRODUCTS + 4);
 
 /// What is typed.
 #[derive(Debug, Args)]
@@ -41,6 +46,8 @@ pub(crate) fn run(args: HelperArgs) -> Result<(), Failure> {
         return Ok(());
     }
     begin_log(config.log_format, filter)?;
+    let parent = Parent::from_environment(|name| std::env::var(name).ok());
+    let signs = parent.map_err(|source| Failure::failed("cannot start", source))?.notify;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -51,7 +58,7 @@ pub(crate) fn run(args: HelperArgs) -> Result<(), Failure> {
     let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
     let ended = runtime.block_on(async {
         let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
-        helper::run(config, Patience::default(), told).await.map_err(failure)
+        helper::run(config, Patience::default(), signs, told).await.map_err(failure)
     });
     tracing::info!("stopped");
     ended
@@ -63,7 +70,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failur
 
 fn failure(error: HelperError) -> Failure {
     match error {
-        HelperError::Account(_) | HelperError::Ground(_) => invalid(error),
+        HelperError::Account(_) | HelperError::Ground(_) | HelperError::SocketGround(_) => invalid(error),
         other => Failure::failed("the helper does not run", other),
     }
 }

@@ -57,8 +57,10 @@ pub(crate) fn spawn(command: &mut Command) -> Child {
     }
 }
 
-/// Says that a test shows nothing on this machine, past the harness that keeps what passing tests print.
+/// Says that a test shows nothing on this machine, past the harness that keeps what passing tests print. Where the caller has
+/// found that the machine gives all rights (`GROUNDSWELL_IS_ROOT` is set) it is a failure.
 pub(crate) fn not_tested(why: &str) {
+    assert!(std::env::var_os("GROUNDSWELL_IS_ROOT").is_none(), "{why}, though whoever started the tests is root");
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "NOT TESTED: {}: {why}", thread.name().unwrap_or_default());
 }

@@ -101,6 +101,50 @@ fn a_data_folder_that_belongs_to_the_agent() {
     does_not_start(bend, &["data-dir", "belongs to user 65534"]);
 }
 
+/// Puts the socket into a folder of its own, which is bent.
+fn does_not_start_with_a_socket_in(bend: impl FnOnce(&std::path::Path), says: &[&str]) {
+    let moved = |bench: &mut Bench| {
+        let home = bench.home();
+        fs::create_dir(bench.path("run")).unwrap();
+        bench.configure(&format!("socket = \"{home}/helper.sock\""), &format!("socket = \"{home}/run/helper.sock\""));
+        bend(&bench.path("run"));
+    };
+    let mut bench = Bench::prepare("", "");
+    moved(&mut bench);
+    let told = bench.refuses_to_start();
+    for says in says.iter().chain(&["the folder of socket"]) {
+        assert!(told.contains(says), "`{told}` does not say `{says}`");
+    }
+    assert_eq!(fs::read_dir(bench.path("run")).unwrap().count(), 0, "nothing was made there");
+}
+
+#[test]
+fn a_folder_of_the_socket_that_others_can_write() {
+    for mode in [0o777, 0o775, 0o1777] {
+        let bend = |folder: &std::path::Path| fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+        does_not_start_with_a_socket_in(bend, &["written by others", "chmod go-w"]);
+    }
+}
+
+#[test]
+fn a_folder_of_the_socket_that_belongs_to_the_agent() {
+    if own_account().0 != 0 {
+        not_tested("only root can give files away");
+        return;
+    }
+    let bend = |folder: &std::path::Path| chown(folder, Some(65_534), Some(65_534)).unwrap();
+    does_not_start_with_a_socket_in(bend, &["belongs to user 65534"]);
+}
+
+#[test]
+fn a_folder_of_the_socket_that_is_a_symlink() {
+    let bend = |folder: &std::path::Path| {
+        fs::rename(folder, folder.with_extension("real")).unwrap();
+        symlink(folder.with_extension("real"), folder).unwrap();
+    };
+    does_not_start_with_a_socket_in(bend, &["name the real path"]);
+}
+
 #[test]
 fn a_slots_folder_that_leads_elsewhere() {
     let bend = |bench: &mut Bench| {
@@ -156,7 +200,7 @@ async fn a_floor_that_cannot_be_read_is_not_forgotten() {
     let mut bench = Bench::running();
     bench.installed(&bench.world.papers(1), &program(1)).await;
     bench.kill();
-    for name in ["floor-of-bcd", "floor-time"] {
+    for name in ["floor-of-bcd", "floor-time", "fleet-in-force"] {
         let path = bench.path("data/documents").join(name);
         let held = fs::read(&path).unwrap();
         fs::write(&path, "torn").unwrap();

@@ -2,12 +2,14 @@
 //!
 //! [`documents`] shows papers that do not warrant an install, [`open_files`] hands over files that are not what they
 //! should be, [`orders`] asks out of turn, [`frames`] sends what is no frame, [`ground`] moves what the helper stands on,
-//! [`killed`] ends it in the middle, [`rosters`] fills its shelf, [`set_back`] damages what it remembers.
+//! [`killed`] ends it in the middle, [`hangs`] sends what makes it wait, [`rosters`] fills its shelf,
+//! [`set_back`] damages what it remembers.
 
 mod bench;
 mod documents;
 mod frames;
 mod ground;
+mod hangs;
 mod killed;
 mod open_files;
 mod orders;

@@ -56,6 +56,10 @@ fn the_helpers_unit_has_no_network_and_few_rights() {
             ("ExecStart", "/usr/local/bin/swell helper --config /etc/groundswell/helper.toml"),
             ("StateDirectory", "groundswell-helper"),
             ("RuntimeDirectory", "groundswell-helper"),
+            ("MemoryMax", "512M"),
+            ("TasksMax", "256"),
+            ("WatchdogSec", "2min"),
+            ("NotifyAccess", "main"),
         ],
     );
     let service = service("groundswell-helper.service");
