@@ -74,14 +74,15 @@ impl Admission for Door {
         self.node.lock().own_proof().map(<[u8]>::to_vec).unwrap_or_default()
     }
 
+    fn knows(&self, peer: NodeId) -> bool {
+        self.node.lock().shelf().member(&peer, self.clock.wall()).is_ok()
+    }
+
     fn admit(&self, peer: NodeId, proof: &[u8]) -> Result<(), String> {
-        let keys = {
-            let node = self.node.lock();
-            if node.shelf().member(&peer, self.clock.wall()).is_ok() {
-                return Ok(());
-            }
-            node.shelf().enrolling_keys()
-        };
+        if self.knows(peer) {
+            return Ok(());
+        }
+        let keys = self.node.lock().shelf().enrolling_keys();
         // Without the lock: whoever knocks decides how much there is to verify.
         let shown = Shown::look(proof, &self.fleet, &keys, &self.crypto).map_err(|rejection| rejection.to_string())?;
         let judged = self.node.lock().shelf().would_be_member(&peer, &shown, self.clock.wall());

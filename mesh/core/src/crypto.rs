@@ -17,8 +17,8 @@ pub trait Crypto: Send {
     fn sign(&self, message: &[u8]) -> [u8; 64];
     /// Whether `signature` is `node`'s Ed25519 signature over `message`.
     fn verify_node(&self, node: &NodeId, message: &[u8], signature: &[u8; 64]) -> bool;
-    /// Whether `signature` (r‖s, low s) is `key`'s ES256 signature over `message`.
-    fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool;
+    /// Whether `signature` (r‖s, low s) is `key`'s ES256 signature over the message whose SHA-256 is `hash`.
+    fn verify_es256(&self, key: &PublicKey, hash: &Digest, signature: &[u8; 64]) -> bool;
     /// Reads a record's wire form: [`SignedRecord::verify`]. A simulator of many nodes may remember what came of the same
     /// bytes before, so that all of them share one record.
     ///
@@ -57,8 +57,8 @@ impl Crypto for SoftwareCrypto {
         VerifyingKey::from_bytes(&node.0).is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
     }
 
-    fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
-        key.verify(message, signature)
+    fn verify_es256(&self, key: &PublicKey, hash: &Digest, signature: &[u8; 64]) -> bool {
+        key.verify_hash(hash, signature)
     }
 }
 

@@ -62,6 +62,9 @@ pub const NAME_BYTES: usize = 64;
 pub const ARTIFACT_NAME_BYTES: usize = 255;
 /// Most signatures looked at on one envelope: more keys than any role lists.
 pub const SIGNATURES: usize = 32;
+/// Signatures under one key's pin in an envelope that are verified: an honest one has one of each key, and 32 bad ones under
+/// one key would cost whoever reads it 7 ms.
+pub const SIGNATURES_TRIED: usize = 4;
 /// Most keys of one role.
 pub const ROLE_KEYS: usize = 16;
 /// Most `forgiven` entries of a rollout.
@@ -180,7 +183,7 @@ const _: () = assert!(STATUS_BYTES < FRAME_BYTES && GRANTS_BYTES < FRAME_BYTES);
 const _: () = assert!(DOCUMENT_BYTES < FRAME_BYTES, "one document fits one frame");
 const _: () = assert!(LOG_TAIL_BYTES * 4 < STATUS_BYTES, "the tail never crowds out the facts");
 const _: () = assert!(PROMISES * 168 < GRANTS_BYTES, "a full warden can still sign what it promised");
-const _: () = assert!(SIGNATURES >= ROLE_KEYS);
+const _: () = assert!(SIGNATURES >= ROLE_KEYS && SIGNATURES_TRIED >= 1);
 const _: () = assert!(2 * ROSTER_CHAIN <= ROSTERS as u64, "the chain since the settled roster fits, rivals included");
 const _: () = assert!(SIGNATURES * 256 < PUBLISHED_ROSTER_BYTES - ROSTER_BYTES.div_ceil(3) * 4, "a full roster can be signed");
 const _: () =

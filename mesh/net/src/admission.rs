@@ -15,9 +15,16 @@ pub trait Admission: Send + Sync + 'static {
     /// The fleet that this node belongs to. A peer that names another one is refused before its proof is looked at.
     fn fleet(&self) -> Digest;
 
-    /// What proves this node's membership to others: at most [`groundswell_core::limits::DOCUMENT_BYTES`].
+    /// What proves this node's membership to others: at most [`crate::config::PROOF_BYTES`].
     /// Asked for each connection, so a renewed certificate is used at once.
     fn own_proof(&self) -> Vec<u8>;
+
+    /// Whether `peer` is a member by what is known here already, whatever it shows: then [`Admission::admit`] costs nothing.
+    /// All others wait their turn to be looked at. Whoever knows nobody says `false`.
+    fn knows(&self, peer: NodeId) -> bool {
+        let _ = peer;
+        false
+    }
 
     /// Whether `proof` makes `peer` a member. The handshake has shown that the peer holds the key of `peer`.
     ///

@@ -38,7 +38,7 @@ pub(crate) struct Members {
 /// Idle TCP connections through routers live for minutes at least; a dead peer is noticed within the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_WITHIN: Duration = Duration::from_secs(15);
-/// Handshakes under way in each direction.
+/// Dials under way. Of inbound handshakes the door keeps count: see [`crate::config::HANDSHAKES`].
 const PENDING: u32 = 32;
 
 impl Mesh {
@@ -81,7 +81,6 @@ fn limits() -> connection_limits::ConnectionLimits {
     let visits_of_one = u32::try_from(VISITS_PER_PEER).expect("it is small");
     let visits = u32::try_from(STRANGERS + FORMERS + MEMBERS + VISITS).expect("they are small");
     connection_limits::ConnectionLimits::default()
-        .with_max_pending_incoming(Some(PENDING))
         .with_max_pending_outgoing(Some(PENDING))
         .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER + visits_of_one))
         .with_max_established(Some(members * CONNECTIONS_PER_PEER + strangers + visits))

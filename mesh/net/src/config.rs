@@ -55,8 +55,13 @@ pub const QUEUED_BYTES_PER_PEER: usize = 4 * 1024 * 1024;
 pub const QUEUED_BYTES: usize = 32 * 1024 * 1024;
 /// Connections to one peer: two simultaneous dials make two.
 pub const CONNECTIONS_PER_PEER: u32 = 2;
-/// Inbound connections that have not proven anything yet: strangers never take the places of members.
+/// Inbound connections that have not proven anything yet: strangers never take the places of members. When one more comes,
+/// the one that waits longest of those from where most come gives way.
 pub const UNADMITTED: usize = 32;
+/// Inbound handshakes under way. From one network at most as many as are free, so there is always room for another.
+pub const HANDSHAKES: usize = 64;
+/// Longest proof, in bytes. A certificate with every label at its longest and every signature has less than half of it.
+pub const PROOF_BYTES: usize = 64 * 1024;
 /// Visits of this node at other nodes' outer doors, at once: one for documents, and the sources of one blob.
 pub const VISITS: usize = 8;
 /// Gossip messages whose answer is awaited; the oldest is ignored when one more comes.
@@ -70,4 +75,5 @@ pub const STREAMS_PER_CONNECTION: usize = 32;
 /// Longest refusal reason on the wire, in bytes.
 pub const REFUSAL_BYTES: usize = 200;
 
+const _: () = assert!(PROOF_BYTES <= crate::outer::limits::CERTIFICATE_BYTES && PROOF_BYTES <= limits::DOCUMENT_BYTES);
 const _: () = assert!(limits::FRAME_BYTES < QUEUED_BYTES_PER_PEER && QUEUED_BYTES_PER_PEER < QUEUED_BYTES);

@@ -55,6 +55,7 @@ pub(crate) async fn start(
         most_peers: config.most_peers,
         outer,
         only_outer: config.only_outer_door,
+        proofs: Keeper::proofs(),
     };
     let mesh =
         Mesh::new(&identity, keeper, behaviour, config.mdns).map_err(|(part, reason)| StartError::Part { part, reason })?;

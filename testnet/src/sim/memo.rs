@@ -81,7 +81,7 @@ impl Crypto for MemoCrypto {
         Ok(record)
     }
 
-    fn verify_es256(&self, key: &PublicKey, message: &[u8], signature: &[u8; 64]) -> bool {
-        self.remember(key.pin().to_string().as_bytes(), message, signature, || self.inner.verify_es256(key, message, signature))
+    fn verify_es256(&self, key: &PublicKey, hash: &Digest, signature: &[u8; 64]) -> bool {
+        self.remember(key.pin().to_string().as_bytes(), &hash.0, signature, || self.inner.verify_es256(key, hash, signature))
     }
 }

@@ -6,7 +6,7 @@ use core::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use p256::ecdsa::signature::Verifier as _;
+use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use p256::ecdsa::{Signature, VerifyingKey};
 use p256::pkcs8::{DecodePublicKey as _, EncodePublicKey as _, LineEnding};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -99,9 +99,15 @@ impl PublicKey {
     /// Whether `signature` (r‖s, low s) is this key's over `message`.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        self.verify_hash(&Digest::of(message), signature)
+    }
+
+    /// The same over the message whose SHA-256 is `hash`: who tries many signatures of one message hashes it once.
+    #[must_use]
+    pub fn verify_hash(&self, hash: &Digest, signature: &[u8; 64]) -> bool {
         Signature::from_slice(signature).is_ok_and(|signature| {
             let low_s = signature.normalize_s() == signature;
-            low_s && self.key.verify(message, &signature).is_ok()
+            low_s && self.key.verify_prehash(&hash.0, &signature).is_ok()
         })
     }
 }

@@ -1,7 +1,8 @@
 //! The one function that counts signatures.
 //!
 //! A key counts once, however often it signed and under however many ids it is listed: keys are told apart by their
-//! public key's bytes, which have one form. A signature is looked at only under the pin that it names.
+//! public key's bytes, which have one form. A signature is looked at only under the pin that it names, and only the first
+//! few under each: whoever signs with a key signs once, and trying more costs whoever reads.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,8 +10,10 @@ use alloc::vec::Vec;
 
 use super::key::{Pin, PublicKey};
 use crate::crypto::Crypto;
+use crate::digest::Digest;
 use crate::documents::envelope::Signature;
 use crate::documents::rejection::{Reason, Rejection};
+use crate::limits::SIGNATURES_TRIED;
 
 /// The distinct signers of a body, each with the signature that verified, in order of their pins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +70,8 @@ impl Signers {
     }
 }
 
-/// The distinct `keys` with a valid signature over `body` among `signatures`.
+/// The distinct `keys` with a valid signature over `body` among `signatures`: among the first [`SIGNATURES_TRIED`] under
+/// each key's pin. The body is hashed once.
 #[must_use]
 pub fn count_distinct<'a>(
     body: &[u8],
@@ -75,17 +79,16 @@ pub fn count_distinct<'a>(
     keys: impl IntoIterator<Item = &'a PublicKey>,
     crypto: &dyn Crypto,
 ) -> Signers {
-    let mut signers = BTreeMap::new();
+    let hash = Digest::of(body);
+    // A key that is listed twice, or under several versions of the fleet document, is tried once.
+    let mut tried: BTreeMap<Pin, Option<[u8; 64]>> = BTreeMap::new();
     for key in keys {
-        if signers.contains_key(&key.pin()) {
-            continue;
-        }
-        let valid = signatures.iter().find(|entry| entry.kid == key.pin() && crypto.verify_es256(key, body, &entry.sig));
-        if let Some(entry) = valid {
-            signers.insert(key.pin(), entry.sig);
-        }
+        tried.entry(key.pin()).or_insert_with_key(|pin| {
+            let under = signatures.iter().filter(|entry| entry.kid == *pin).take(SIGNATURES_TRIED);
+            under.map(|entry| entry.sig).find(|sig| crypto.verify_es256(key, &hash, sig))
+        });
     }
-    Signers(signers)
+    Signers(tried.into_iter().filter_map(|(pin, sig)| Some((pin, sig?))).collect())
 }
 
 #[cfg(test)]
@@ -119,6 +122,35 @@ mod tests {
         let a = key(1);
         assert_eq!(count(&[a.endorse(b"other"), a.endorse(b"body")], &[&a]), 1);
         assert_eq!(count(&[a.endorse(b"other")], &[&a]), 0);
+        let behind = |bad: usize| [vec![a.endorse(b"other"); bad], vec![a.endorse(b"body")]].concat();
+        assert_eq!(count(&behind(SIGNATURES_TRIED - 1), &[&a]), 1);
+        assert_eq!(count(&behind(SIGNATURES_TRIED), &[&a]), 0, "a few are tried, not all");
+    }
+
+    #[test]
+    fn many_signatures_under_one_key_cost_no_more_than_a_few() {
+        struct Counting(SoftwareCrypto, core::cell::Cell<usize>);
+        impl Crypto for Counting {
+            fn node(&self) -> crate::node_id::NodeId {
+                self.0.node()
+            }
+            fn sign(&self, message: &[u8]) -> [u8; 64] {
+                self.0.sign(message)
+            }
+            fn verify_node(&self, node: &crate::node_id::NodeId, message: &[u8], signature: &[u8; 64]) -> bool {
+                self.0.verify_node(node, message, signature)
+            }
+            fn verify_es256(&self, key: &PublicKey, hash: &Digest, signature: &[u8; 64]) -> bool {
+                self.1.set(self.1.get() + 1);
+                self.0.verify_es256(key, hash, signature)
+            }
+        }
+        let a = key(1);
+        let crypto = Counting(SoftwareCrypto::from_secret(&[1; 32]), core::cell::Cell::new(0));
+        let bad = vec![a.endorse(b"other"); crate::limits::SIGNATURES];
+        let listed_often = [a.public(), a.public(), a.public()];
+        assert_eq!(count_distinct(b"body", &bad, listed_often, &crypto).count(), 0);
+        assert_eq!(crypto.1.get(), SIGNATURES_TRIED);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Crypto for HashCrypto {
         HashCrypto(*node).sign(message) == *signature
     }
 
-    fn verify_es256(&self, _: &PublicKey, _: &[u8], _: &[u8; 64]) -> bool {
+    fn verify_es256(&self, _: &PublicKey, _: &Digest, _: &[u8; 64]) -> bool {
         false
     }
 }

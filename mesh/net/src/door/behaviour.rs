@@ -14,10 +14,11 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
+use super::crowded::{self, Origin};
 use super::exchange::SESSION_BYTES;
 use super::handler::{DoorHandler, FromDoor, ToDoor};
 use super::{DoorEvent, Keeper, Knock};
-use crate::config::UNADMITTED;
+use crate::config::{HANDSHAKES, UNADMITTED};
 use crate::outer::visit::VisitFailed;
 
 /// Wraps `B`, which sees admitted connections only.
@@ -26,6 +27,8 @@ pub(crate) struct Door<B: NetworkBehaviour> {
     keeper: Arc<Keeper>,
     /// Bounded by the connection limits, which stand beside the door.
     connections: HashMap<ConnectionId, Connection>,
+    /// Inbound handshakes under way, at most [`HANDSHAKES`].
+    handshakes: HashMap<ConnectionId, Origin>,
     /// Dials that are visits at outer doors; taken out once the connection is there or has failed.
     knocks: HashMap<ConnectionId, Option<Knock>>,
     /// At most a few per handled event; drained before anything else is polled.
@@ -52,6 +55,8 @@ enum State {
     Shown([u8; SESSION_BYTES]),
     /// A refusal was reported.
     Refused,
+    /// It gave its place to another, and is being closed.
+    GaveWay,
     /// A visit at an outer door, here or there: never admitted, and nobody's refusal.
     Outer,
 }
@@ -63,11 +68,14 @@ enum Unfit {
     Key,
     #[error("{UNADMITTED} connections wait to be admitted already")]
     Crowded,
+    #[error("of {HANDSHAKES} handshakes too many are under way from where it comes")]
+    Handshakes,
 }
 
 impl<B: NetworkBehaviour> Door<B> {
     pub(crate) fn new(inner: B, keeper: Keeper) -> Self {
-        Self { inner, keeper: Arc::new(keeper), connections: HashMap::new(), knocks: HashMap::new(), events: VecDeque::new() }
+        let (connections, handshakes, knocks) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { inner, keeper: Arc::new(keeper), connections, handshakes, knocks, events: VecDeque::new() }
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut B {
@@ -159,9 +167,8 @@ impl<B: NetworkBehaviour> Door<B> {
     }
 
     fn refuse(&mut self, id: ConnectionId, reason: String) {
-        let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state != State::Outer) else {
-            return;
-        };
+        let reportable = |connection: &&mut Connection| !matches!(connection.state, State::Outer | State::GaveWay);
+        let Some(connection) = self.connections.get_mut(&id).filter(reportable) else { return };
         let refused = connection.refused(reason);
         // What the inner behaviours already know, they must hear the end of.
         if connection.state == State::Waiting {
@@ -169,6 +176,29 @@ impl<B: NetworkBehaviour> Door<B> {
         }
         connection.told = true;
         self.events.push_back(ToSwarm::GenerateEvent(refused));
+    }
+
+    /// Makes a place for one more connection from `origin` among those that have proven nothing yet.
+    fn make_place(&mut self, origin: Origin) -> Result<(), ConnectionDenied> {
+        let waits = |connection: &Connection| {
+            matches!(connection.state, State::Waiting | State::Refused) && connection.endpoint.is_listener()
+        };
+        let waiting = self.connections.iter().filter(|(_, connection)| waits(connection));
+        let waiting: Vec<_> =
+            waiting.map(|(id, connection)| (Origin::of(connection.endpoint.get_remote_address()), *id)).collect();
+        if waiting.len() < UNADMITTED {
+            return Ok(());
+        }
+        let crowded = || ConnectionDenied::new(Unfit::Crowded);
+        let id = crowded::gives_way(waiting.into_iter(), origin).ok_or_else(crowded)?;
+        if self.connections.get(&id).is_some_and(|connection| connection.state == State::Waiting) {
+            self.refuse(id, "it gave its place to another: it had not proven its certificate yet".to_owned());
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::GaveWay;
+        }
+        self.close(id);
+        Ok(())
     }
 
     fn close(&mut self, id: ConnectionId) {
@@ -205,19 +235,31 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
     type ConnectionHandler = DoorHandler<THandler<B>>;
     type ToSwarm = DoorEvent<B::ToSwarm>;
 
+    fn handle_pending_inbound_connection(
+        &mut self,
+        id: ConnectionId,
+        _: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<(), ConnectionDenied> {
+        let origin = Origin::of(remote);
+        if !crowded::may_begin(self.handshakes.values().copied(), origin) {
+            return Err(ConnectionDenied::new(Unfit::Handshakes));
+        }
+        self.handshakes.insert(id, origin);
+        Ok(())
+    }
+
     fn handle_established_inbound_connection(
         &mut self,
-        _: ConnectionId,
+        id: ConnectionId,
         peer: PeerId,
         _: &Multiaddr,
-        _: &Multiaddr,
+        remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        let waits = |state: State| matches!(state, State::Waiting | State::Refused);
-        let waiting = self.connections.values().filter(|c| waits(c.state) && c.endpoint.is_listener()).count();
-        if waiting >= UNADMITTED {
-            return Err(ConnectionDenied::new(Unfit::Crowded));
-        }
-        self.handler(peer, false, None)
+        self.handshakes.remove(&id);
+        let handler = self.handler(peer, false, None)?;
+        self.make_place(Origin::of(remote))?;
+        Ok(handler)
     }
 
     fn handle_established_outbound_connection(
@@ -257,7 +299,9 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
                 }
             }
             // Failed handshakes of strangers are nothing that an inner behaviour may hear of.
-            FromSwarm::ListenFailure(_) => {}
+            FromSwarm::ListenFailure(failed) => {
+                self.handshakes.remove(&failed.connection_id);
+            }
             other => self.inner.on_swarm_event(other),
         }
     }

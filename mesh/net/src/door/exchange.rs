@@ -1,16 +1,17 @@
 //! The bytes of `/groundswell/admit/1` and the two halves of the exchange. Nothing here knows the swarm.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use groundswell_core::digest::Digest;
-use groundswell_core::limits;
 use groundswell_core::node_id::NodeId;
+use tokio::time::Instant;
 
 use super::Keeper;
 use crate::blobs::blocking;
-use crate::config::REFUSAL_BYTES;
+use crate::config::{PROOF_BYTES, REFUSAL_BYTES};
+use crate::outer::limits::PROOF_COST;
 
 /// Length of a session's random name, in bytes.
 pub(crate) const SESSION_BYTES: usize = 16;
@@ -35,8 +36,11 @@ pub(crate) enum Refusal {
     /// It did not accept this node.
     #[error("it refused this node: {0}")]
     There(String),
-    /// Its proof is longer than a document may be.
-    #[error("too-large: a proof of {0} bytes, at most {max}", max = limits::DOCUMENT_BYTES)]
+    /// It is not known here, and too many proofs of such peers have been looked at of late.
+    #[error("later: the proofs of too many unknown peers are looked at; again in {0} ms")]
+    Later(u32),
+    /// Its proof is longer than a certificate may be.
+    #[error("too-large: a proof of {0} bytes, at most {PROOF_BYTES}")]
     TooLarge(usize),
     /// It does not follow the exchange.
     #[error("malformed: {0}")]
@@ -66,7 +70,8 @@ where
 {
     write_hello(stream, keeper).await?;
     let hello = read_hello(stream).await?;
-    check(stream, peer, hello, keeper).await
+    // This side chose whom it dials, and how often.
+    check(stream, peer, hello, keeper, false).await
 }
 
 /// The dialler's second half: says that it is ready to listen, and hears that the acceptor is.
@@ -84,7 +89,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let hello = read_hello(stream).await?;
-    let session = check(stream, peer, hello, keeper).await?;
+    let session = check(stream, peer, hello, keeper, true).await?;
     write_hello(stream, keeper).await?;
     expect(stream, ACCEPTED).await?;
     Ok(session)
@@ -99,27 +104,42 @@ where
     Ok(stream.close().await?)
 }
 
-/// Judges the other side's proof; when it is refused, says so to the peer.
-async fn check<S>(stream: &mut S, peer: NodeId, hello: Hello, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
+/// Judges the other side's proof; when it is refused, says so to the peer. `pays`: whether one that is not known here waits
+/// its turn for that.
+async fn check<S>(stream: &mut S, peer: NodeId, hello: Hello, keeper: &Keeper, pays: bool) -> Result<[u8; SESSION_BYTES], Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Hello { fleet, session, proof } = hello;
-    let refusal = if fleet == keeper.admission.fleet() {
+    let refusal = if fleet != keeper.admission.fleet() {
+        Refusal::Fleet(fleet)
+    } else if let Err(wait_ms) = keeper.may_look(peer, pays).await {
+        Refusal::Later(wait_ms)
+    } else {
         // Signatures to verify, as many as the peer likes, and a lock to wait for: nothing for a task that others wait for.
         let admission = Arc::clone(&keeper.admission);
         match blocking(move || admission.admit(peer, &proof)).await {
             Ok(()) => return Ok(session),
             Err(reason) => Refusal::Here(reason),
         }
-    } else {
-        Refusal::Fleet(fleet)
     };
     // The peer learns the reason when it can; the refusal stands either way.
     if let Err(error) = refuse(stream, &refusal.to_string()).await {
         tracing::debug!(%peer, %error, "the refusal did not reach the peer");
     }
     Err(refusal)
+}
+
+impl Keeper {
+    /// Whether the proof of `peer` is looked at now, or after how many milliseconds. Anybody can have as many identities as
+    /// it likes, and each of their proofs costs signatures to verify; a member that is known here costs nothing.
+    async fn may_look(&self, peer: NodeId, pays: bool) -> Result<(), u32> {
+        let admission = Arc::clone(&self.admission);
+        if !pays || blocking(move || admission.knows(peer)).await {
+            return Ok(());
+        }
+        self.proofs.lock().unwrap_or_else(PoisonError::into_inner).take(peer, PROOF_COST, Instant::now())
+    }
 }
 
 /// Tells the reason. The connection is to stay open until the peer has read it: see [`linger`].
@@ -147,10 +167,10 @@ pub(crate) async fn linger<S: AsyncRead + Unpin>(stream: &mut S) {
 
 async fn write_hello<S: AsyncWrite + Unpin>(stream: &mut S, keeper: &Keeper) -> Result<(), Refusal> {
     let proof = keeper.admission.own_proof();
-    if proof.len() > limits::DOCUMENT_BYTES {
+    if proof.len() > PROOF_BYTES {
         return Err(Refusal::Here(format!("this node's own proof has {} bytes", proof.len())));
     }
-    let length = u32::try_from(proof.len()).expect("DOCUMENT_BYTES fits 32 bits");
+    let length = u32::try_from(proof.len()).expect("PROOF_BYTES fits 32 bits");
     let mut message = vec![HELLO];
     message.extend_from_slice(&keeper.admission.fleet().0);
     message.extend_from_slice(&keeper.session);
@@ -169,7 +189,7 @@ async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Hello, Refus
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if length > limits::DOCUMENT_BYTES {
+    if length > PROOF_BYTES {
         return Err(Refusal::TooLarge(length));
     }
     let mut proof = vec![0; length];
@@ -209,35 +229,46 @@ async fn write_byte<S: AsyncWrite + Unpin>(stream: &mut S, byte: u8) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use futures::io::Cursor;
 
     use crate::admission::Admission;
+    use crate::outer::limits::ALL_PROOFS;
 
-    struct Fleet(u8);
+    /// Whose fleet it is, and how many proofs it has looked at. It knows node 77.
+    struct Fleet(u8, AtomicU64);
 
     impl Admission for Fleet {
         fn fleet(&self) -> Digest {
             Digest([self.0; 32])
         }
+        fn knows(&self, peer: NodeId) -> bool {
+            peer == NodeId([77; 32])
+        }
         fn own_proof(&self) -> Vec<u8> {
             b"proof".to_vec()
         }
         fn admit(&self, _: NodeId, proof: &[u8]) -> Result<(), String> {
+            self.1.fetch_add(1, Ordering::Relaxed);
             if proof == b"proof" { Ok(()) } else { Err("unknown-key: no such certificate".into()) }
         }
     }
 
     fn keeper(fleet: u8) -> Keeper {
-        let admission = Arc::new(Fleet(fleet));
+        keeper_with(&Arc::new(Fleet(fleet, AtomicU64::new(0))))
+    }
+
+    fn keeper_with(fleet: &Arc<Fleet>) -> Keeper {
         Keeper {
-            admission,
+            admission: Arc::<Fleet>::clone(fleet),
             session: [9; SESSION_BYTES],
             within: Duration::from_secs(5),
             most_peers: 64,
             outer: None,
             only_outer: false,
+            proofs: Keeper::proofs(),
         }
     }
 
@@ -267,6 +298,37 @@ mod tests {
     fn a_proof_that_is_not_accepted_is_refused_with_the_owners_reason() {
         let refusal = acceptor_hears(hello(7, 5, b"forge")).expect_err("a forged proof");
         assert_eq!(refusal.to_string(), "unknown-key: no such certificate");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn proofs_of_ever_new_peers_are_looked_at_only_so_often_and_a_member_gets_in_all_the_same() {
+        let fleet = Arc::new(Fleet(7, AtomicU64::new(0)));
+        let (keeper, burst) = (keeper_with(&fleet), ALL_PROOFS.burst / PROOF_COST);
+        let looked_at = || fleet.1.load(Ordering::Relaxed);
+        let comes = async |peer: [u8; 32], proof: &[u8]| {
+            let mut stream = Cursor::new(hello(7, u32::try_from(proof.len()).unwrap_or(u32::MAX), proof));
+            acceptor_proves(&mut stream, NodeId(peer), &keeper).await.expect_err("nobody says that it accepts this side")
+        };
+        for n in 0..200_u8 {
+            let refusal = comes([n; 32], b"forge").await;
+            match u64::from(n) < burst {
+                true => assert!(matches!(refusal, Refusal::Here(_)), "{n}: {refusal}"),
+                // Among them 77, whom it knows.
+                false if n == 77 => assert!(matches!(refusal, Refusal::Here(_)), "{refusal}"),
+                false => assert!(matches!(refusal, Refusal::Later(1..)), "{n}: {refusal}"),
+            }
+        }
+        assert_eq!(looked_at(), burst + 1);
+        // Its proof is accepted: what it does not say is its own acceptance.
+        assert!(matches!(comes([77; 32], b"proof").await, Refusal::Broken(_) | Refusal::Malformed(_)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let before = looked_at();
+        for n in 0..200 {
+            let mut fresh = [1; 32];
+            fresh[0] = n;
+            comes(fresh, b"forge").await;
+        }
+        assert_eq!(looked_at() - before, ALL_PROOFS.per_second / PROOF_COST, "and so many a second after that");
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl<H: ConnectionHandler> DoorHandler<H> {
     }
 
     fn refuse(&mut self, refusal: &Refusal, stream: Option<Stream>) -> FromDoor<H::ToBehaviour> {
-        let told = matches!(refusal, Refusal::Here(_) | Refusal::Fleet(_));
+        let told = matches!(refusal, Refusal::Here(_) | Refusal::Fleet(_) | Refusal::Later(_));
         self.stage = Stage::Lingering(match stream {
             Some(mut stream) if told => async move { exchange::linger(&mut stream).await }.boxed(),
             _ => std::future::ready(()).boxed(),

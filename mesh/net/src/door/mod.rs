@@ -14,20 +14,24 @@
 //!    │  opens its mouth
 //! ```
 //! So neither side ever opens a protocol that the other does not offer yet. [`exchange`] has the bytes,
-//! [`handler`] the order of one connection, [`behaviour`] what the swarm and the inner behaviours see.
+//! [`handler`] the order of one connection, [`behaviour`] what the swarm and the inner behaviours see, [`crowded`] who gives way
+//! when too many wait.
 
 mod behaviour;
+mod crowded;
 mod exchange;
 mod handler;
 mod knock;
 mod outside;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libp2p::swarm::ConnectionId;
 
 use crate::admission::Admission;
+use crate::outer::bucket::Buckets;
+use crate::outer::limits::{ALL_PROOFS, PROOFS};
 use crate::outer::serve::OuterDoor;
 use groundswell_core::node_id::NodeId;
 
@@ -52,6 +56,15 @@ pub(crate) struct Keeper {
     pub(crate) outer: Option<Arc<OuterDoor>>,
     /// For tests: nothing else is offered or spoken.
     pub(crate) only_outer: bool,
+    /// Of looking at what peers show that are not known here.
+    pub(crate) proofs: Mutex<Buckets>,
+}
+
+impl Keeper {
+    /// Full buckets, as large as the outer door's: see [`crate::outer::limits`].
+    pub(crate) fn proofs() -> Mutex<Buckets> {
+        Mutex::new(Buckets::new(PROOFS, ALL_PROOFS))
+    }
 }
 
 /// What the door tells the swarm's owner, beside what the inner behaviours say.

@@ -38,7 +38,7 @@ impl Bucket {
 
 /// The buckets of one standing.
 #[derive(Debug)]
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     each: Rate,
     all: Rate,
     together: Option<Bucket>,
@@ -46,7 +46,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    pub(super) fn new(each: Rate, all: Rate) -> Self {
+    pub(crate) fn new(each: Rate, all: Rate) -> Self {
         Self { each, all, together: None, peers: BTreeMap::new() }
     }
 
@@ -54,7 +54,7 @@ impl Buckets {
     ///
     /// # Errors
     /// After how many milliseconds to ask again.
-    pub(super) fn take(&mut self, peer: NodeId, bytes: u64, now: Instant) -> Result<(), u32> {
+    pub(crate) fn take(&mut self, peer: NodeId, bytes: u64, now: Instant) -> Result<(), u32> {
         if !self.peers.contains_key(&peer)
             && self.peers.len() >= REMEMBERED
             && let Some(oldest) = self.peers.iter().min_by_key(|(_, bucket)| bucket.filled).map(|(peer, _)| *peer)

@@ -6,7 +6,7 @@
 //! [`visit`] the visitor's, [`guide`] how a visitor's blobs come by the ordinary download. The negotiation is in `door`.
 //! What may be given to whom is decided in [`serve`] alone.
 
-mod bucket;
+pub(crate) mod bucket;
 pub mod guide;
 pub mod limits;
 pub mod serve;

@@ -39,7 +39,7 @@ impl Admission for WithDoor {
     }
 }
 
-async fn keeper(seed: u8, config: Config, shelf: Shelf) -> TestNode {
+pub(crate) async fn keeper(seed: u8, config: Config, shelf: Shelf) -> TestNode {
     let admission = Arc::new(WithDoor(Password { fleet: 1, own: "member" }, Arc::new(shelf)));
     let (network, events) = Network::start(config, [seed; 32], admission).await.expect("a free port");
     let mut node = TestNode { network, events, address: String::new() };

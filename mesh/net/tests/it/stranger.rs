@@ -76,6 +76,12 @@ impl Stranger {
         self.swarm.dial(address.parse::<Multiaddr>().expect("a multiaddress")).expect("a dial");
     }
 
+    /// Dials and waits until it is connected; it says nothing after that.
+    pub(crate) async fn connected(&mut self, address: &str) {
+        self.dial(address);
+        while !matches!(self.next().await, SwarmEvent::ConnectionEstablished { .. }) {}
+    }
+
     async fn next(&mut self) -> SwarmEvent<EverythingEvent> {
         timeout(PATIENCE, self.swarm.select_next_some()).await.expect("an event in time")
     }
