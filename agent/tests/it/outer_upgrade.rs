@@ -119,3 +119,68 @@ async fn an_agent_that_speaks_only_the_outer_door_upgrades_itself_and_nothing_el
         agent.end().await;
     }
 }
+
+const YEAR_MS: u64 = 400 * DAY_MS;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l2_a_build_too_old_for_the_mesh_comes_back_after_a_year_and_fetches_its_certificate_and_then_its_successor() {
+    let mut world = World::new();
+    let ports = [free_port(), free_port(), free_port(), free_port()];
+    let [first, second, third, old] = ports;
+    let configs = [world.machine("a1", first, &[]), world.machine("a2", second, &[first]), world.machine("a3", third, &[first])];
+    let sleeper = world.machine_with("old", old, &[first], &[product(), agent_product()]);
+    world.end_certificate(&sleeper, 90);
+    let setting = |clock: &Clock, only_outer_door| Setting {
+        clock: clock.clone(),
+        only_outer_door,
+        agent_product: only_outer_door.then(agent_product),
+        ..Setting::default()
+    };
+    let before = start_in(sleeper.clone(), setting(&Clock::default(), true));
+    before.until("it knows its fleet", |status| status.node.fleet_version == Some(1)).await;
+    before.end().await;
+
+    // Four hundred days in the cupboard. Meanwhile root is renewed, another key signs certificates, and its successor is rolled out.
+    let clock = Clock::default();
+    clock.advance_ms(YEAR_MS);
+    let agents = configs.map(|config| start_in(config, setting(&clock, false)));
+    for agent in &agents {
+        agent.until("connected", |status| status.node.peers == 2).await;
+    }
+    let program = "#!/bin/sh\nexec sleep 1000\n";
+    let path = script(world.folder.path(), "program", program);
+    let mut documents = vec![world.rotate(20, Vec::new()), world.rotate(370, Vec::new())];
+    documents.extend(world.renew());
+    let (successor, body) = world.release_of(agent_product(), "2.0.0", 2, program.as_bytes());
+    let (roster, named_roster) = world.roster();
+    documents.extend([roster, successor.clone(), world.rollout("agent", &successor, &body, &named_roster)]);
+    for document in documents {
+        agents[0].client.publish(document.bytes).await.unwrap();
+    }
+    agents[0].client.put_blob(body.artifacts[0].sha256.into(), &path).await.unwrap();
+    for agent in &agents {
+        agent.until("renewed", |status| status.node.fleet_version == Some(3) && status.node.peers == 2).await;
+    }
+
+    // First the certificate, at once.
+    let back = start_in(sleeper, setting(&clock, true));
+    let status = back.until("it is a member again", |status| {
+        status.node.fleet_version == Some(3) && status.node.name.as_deref() == Some("old") && status.node.outer_door.is_none()
+    });
+    let status = status.await;
+    assert_eq!((of(&status.node.products, "agent").version.as_deref(), status.node.peers), (None, 0));
+    let told: serde_json::Value = back.client.get("/v1/events?after=0").await.unwrap();
+    assert!(told.to_string().contains("expired"), "{told}");
+    // Then, after a day without anybody who speaks as it does, its successor.
+    clock.advance_ms(DAY_MS);
+    let status =
+        back.until("its successor runs and is vouched for", |status| of(&status.node.products, "agent").phase == Phase::Soaked);
+    let status = status.await;
+    let own = of(&status.node.products, "agent");
+    assert_eq!((own.version.as_deref(), own.floor), (Some("2.0.0"), 2));
+    assert_eq!((status.agent.counters["peers_admitted"], status.node.peers), (0, 0), "all of it went through the door");
+    back.end().await;
+    for agent in agents {
+        agent.end().await;
+    }
+}

@@ -13,6 +13,7 @@ mod install_starts;
 mod install_supervision;
 mod lease;
 mod outer;
+mod outer_upgrade;
 mod record_ledger;
 mod record_wire;
 mod rollout;

@@ -13,7 +13,7 @@ use groundswell_core::limits::{OUTER_AFTER_MS, VISIT_LONGEST_MS};
 use groundswell_core::node::effect::{Accepted, Effect, Event};
 use groundswell_core::node::input::{Input, Source, VisitEnd};
 use groundswell_core::node::visiting::Why;
-use groundswell_core::node::{Node, NodeConfig};
+use groundswell_core::node::{AgentProduct, Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::grants::Grants;
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
@@ -30,16 +30,26 @@ use crate::fixture::{Fixture, at, crypto, digest, node, offer, product, role, se
 type Visit = (Option<NodeId>, Vec<String>, Option<Vec<u8>>);
 
 /// The node whose certificate has the seed 31, at `ms` since it was switched on, an hour after everything was signed.
-struct Bench {
-    node: Node,
-    ms: u64,
-    wall: u64,
+pub(crate) struct Bench {
+    pub(crate) node: Node,
+    pub(crate) ms: u64,
+    pub(crate) wall: u64,
     kept: Vec<(Vec<u8>, Vec<u8>)>,
-    effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
 }
 
 impl Bench {
     fn new(fixture: &Fixture, stored: Vec<(Vec<u8>, Vec<u8>)>, bootstrap: &[&str]) -> Self {
+        Self::with(fixture, stored, bootstrap, None)
+    }
+
+    /// Its one product is the agent itself, which a supervisor runs.
+    pub(crate) fn of_the_agent(fixture: &Fixture) -> Self {
+        let agent = AgentProduct { product: product(), supervised: true };
+        Self::with(fixture, Vec::new(), &["/ip4/192.0.2.1/tcp/7070"], Some(agent))
+    }
+
+    fn with(fixture: &Fixture, stored: Vec<(Vec<u8>, Vec<u8>)>, bootstrap: &[&str], agent: Option<AgentProduct>) -> Self {
         let config = NodeConfig {
             fleet: fixture.id(),
             platform: Platform::new("linux-amd64").unwrap(),
@@ -48,7 +58,7 @@ impl Bench {
             local_trust: LocalTrust::default(),
             bootstrap: bootstrap.iter().map(|address| (*address).to_owned()).collect(),
             silent: false,
-            agent: None,
+            agent,
         };
         let now = Now { awake_ms: 0, boot: Time(0), wall: at(3600) };
         let crypto = Box::new(SoftwareCrypto::from_secret(&[31; 32]));
@@ -70,12 +80,12 @@ impl Bench {
     }
 
     /// The visit of a node that knew no certificate of its own yet ends.
-    fn come_home(&mut self) {
+    pub(crate) fn come_home(&mut self) {
         self.feed(Input::Visited { keeper: None, end: VisitEnd::Failed });
         self.effects.clear();
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { awake_ms: self.ms, boot: Time(self.ms), wall: at(self.wall + self.ms / 1_000) }
     }
 
@@ -89,7 +99,7 @@ impl Bench {
         }
     }
 
-    fn feed(&mut self, input: Input) {
+    pub(crate) fn feed(&mut self, input: Input) {
         self.node.handle(self.now(), input);
         self.drain();
     }
@@ -99,7 +109,7 @@ impl Bench {
     }
 
     /// Lets time pass in steps of ten minutes.
-    fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         let end = self.ms + ms;
         while self.ms < end {
             self.ms = end.min(self.ms + 600_000);
