@@ -27,8 +27,10 @@ fn main() -> ExitCode {
     }
     // A cell that fails says so in the result; its panic is not told twice.
     std::panic::set_hook(Box::new(|_| {}));
-    // `--upgrade honest|no-files|no-folders` looks at an upgrade alone, on a disk whose syncs are like that.
-    if let Some(syncs) = std::env::args().skip_while(|argument| argument != "--upgrade").nth(1) {
+    // `--upgrade honest|no-files|no-folders` looks at an upgrade alone, on a disk whose syncs are like that. So does the
+    // variable, through whatever starts this program.
+    let asked = std::env::args().skip_while(|argument| argument != "--upgrade").nth(1);
+    if let Some(syncs) = asked.or_else(|| std::env::var("GROUNDSWELL_CRASH_MATRIX_UPGRADE").ok()) {
         let syncs = match syncs.as_str() {
             "honest" => Syncs::Honest,
             "no-files" => Syncs::NoFiles,

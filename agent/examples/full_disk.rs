@@ -4,6 +4,11 @@
 //! namespaces of its own (`unshare`). Where it may not do that either it says so and fails.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a proof talks to people and may panic")]
 
+#[path = "../tests/it/fleet.rs"]
+#[expect(dead_code, reason = "the tests of agents use the rest")]
+mod fleet;
+#[path = "full_disk/whole_agent.rs"]
+mod whole_agent;
 #[path = "../tests/it/workshop.rs"]
 #[expect(dead_code, reason = "the tests of the device use the rest")]
 mod workshop;
@@ -33,8 +38,12 @@ struct Mounted(PathBuf);
 
 impl Mounted {
     fn over(folder: &Path) -> Result<Self, String> {
+        Self::over_with(folder, SIZE)
+    }
+
+    fn over_with(folder: &Path, size: &str) -> Result<Self, String> {
         fs::create_dir_all(folder).map_err(|error| error.to_string())?;
-        mount(&["-t", "tmpfs", "-o", SIZE, "groundswell-full-disk"], folder)?;
+        mount(&["-t", "tmpfs", "-o", size, "groundswell-full-disk"], folder)?;
         Ok(Self(folder.to_owned()))
     }
 
@@ -251,14 +260,18 @@ fn main() -> ExitCode {
     prove()
 }
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main(worker_threads = 2)]
 async fn prove() -> ExitCode {
-    let scenes: [(&str, Telling); 5] = [
+    let scenes: [(&str, Telling); 9] = [
         ("staging on a full disk", Box::pin(staging_on_a_full_disk())),
         ("activate and confirm on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(true))),
         ("activate and revert on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(false))),
         ("a read-only disk", Box::pin(a_read_only_disk())),
         ("a folder that vanished", Box::pin(a_folder_that_vanished())),
+        ("an agent whose disk runs full during a download", Box::pin(whole_agent::full_in_the_middle_of_a_download())),
+        ("an agent whose disk is full at a commit of its store", Box::pin(whole_agent::full_at_a_commit_of_the_store())),
+        ("an agent that cannot write artifacts", Box::pin(whole_agent::blobs_that_cannot_be_written())),
+        ("an agent whose data folder vanished", Box::pin(whole_agent::a_data_folder_that_vanished())),
     ];
     for (name, scene) in scenes {
         if let Err(why) = scene.await {

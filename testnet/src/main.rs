@@ -33,7 +33,11 @@ enum Command {
     #[command(subcommand)]
     Sim(sim_command::SimCommand),
     /// Crashes and power losses at every place of every step of an install. Exit code 0 only when each ends on a version that runs.
-    CrashMatrix,
+    CrashMatrix {
+        /// Leaves second crashes, inside what puts the first right, out: a look that takes seconds.
+        #[arg(long)]
+        once: bool,
+    },
     /// Installs on a small disk that is full, read-only or gone. Needs the right to mount; exit code 0 only when all is as it must be.
     FullDisk,
     /// How near a swarm of bytes comes to the physical limit. Exit code 0 only when it comes as near as it must.
@@ -84,8 +88,8 @@ fn main() -> ExitCode {
     match &command {
         Command::Model(args) => return model_command::run(args),
         Command::Bench(bench_command::BenchCommand::Virtual(args)) => return bench_command::run_virtual(args),
-        Command::CrashMatrix => return proof::run("crash_matrix"),
-        Command::FullDisk => return proof::run("full_disk"),
+        Command::CrashMatrix { once } => return proof::run("crash_matrix", if *once { &["--once"] } else { &[] }),
+        Command::FullDisk => return proof::run("full_disk", &[]),
         _ => {}
     }
     // One thread: agents are leashed to the thread that starts them.
@@ -106,7 +110,7 @@ fn main() -> ExitCode {
             | Command::BrokenAgent { .. }
             | Command::Sim(_)
             | Command::Model(_)
-            | Command::CrashMatrix
+            | Command::CrashMatrix { .. }
             | Command::FullDisk => {
                 unreachable!("handled above")
             }

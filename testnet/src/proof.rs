@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode};
 /// Runs a proof to its end; its exit code is this program's.
 ///
 /// Where a cargo started this process it is built first; otherwise it must lie beside this program, in `examples`.
-pub(crate) fn run(name: &str) -> ExitCode {
-    match find_or_build(name).and_then(|program| Command::new(program).status().map_err(|error| error.to_string())) {
+pub(crate) fn run(name: &str, arguments: &[&str]) -> ExitCode {
+    let ended = |program| Command::new(program).args(arguments).status().map_err(|error| error.to_string());
+    match find_or_build(name).and_then(ended) {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(status) => {
             eprintln!("{name}: {status}");

@@ -8,6 +8,7 @@ mod measures;
 mod model;
 mod mutants;
 mod newcomers;
+mod proofs;
 mod rollouts;
 mod scenarios;
 mod scripts;
