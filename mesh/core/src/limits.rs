@@ -176,6 +176,12 @@ pub const BLOB_OPEN_OFFERS: usize = 16;
 pub const BLOB_EXPECTED_PIECES: usize = 256;
 /// Most bytes on their way here at once: what one download may hold in memory before it is verified.
 pub const BLOB_EXPECTED_BYTES: u64 = 16 * 1024 * 1024;
+/// Promises in a row that a neighbour took back before a byte came, after which it is given up: it may promise what is about
+/// to arrive there, and each loss upstream costs it a few of them at once.
+pub const BLOB_TAKEN_BACK: u32 = 16;
+/// Pieces that a neighbour takes and calls off, without acknowledging as much as one piece meanwhile, after which it is given
+/// up: each may have cost a read. All that is offered to it at once may be called off a few times over.
+pub const BLOB_CALLED_OFF: u32 = 64;
 /// Promised pieces in a row that did not come, after which a neighbour is given up.
 pub const BLOB_BROKEN: u32 = 4;
 

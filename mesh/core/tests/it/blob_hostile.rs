@@ -173,3 +173,128 @@ fn nothing_is_offered_to_one_that_only_gives() {
     exchange.heard(START, peer(1), &Message::Holding(PieceSet::empty(l))).unwrap();
     assert_eq!(offers(&exchange.take_messages(ms(100))), []);
 }
+
+#[test]
+fn whoever_takes_and_calls_off_without_end_is_given_up() {
+    let l = Layout::of(100 * 1024 * 1024).unwrap();
+    let mut exchange = seed(l);
+    greet(&mut exchange, 1, PieceSet::empty(l));
+    let (mut now, mut called_off) = (START, 0);
+    while exchange.take_silent().is_empty() {
+        now += ms(500);
+        exchange.tick(now);
+        for (to, pieces) in offers(&exchange.take_messages(now)) {
+            exchange.heard(now, to, &Message::Take(pieces[0])).unwrap();
+            exchange.heard(now, to, &Message::Cancel(pieces[0])).unwrap();
+            called_off += 1;
+        }
+        assert!(called_off < 200, "it goes on for ever");
+    }
+}
+
+#[test]
+fn a_piece_that_a_disk_is_slow_to_give_keeps_no_other_waiting_and_no_more_than_two_are_read_ahead() {
+    let l = layout(20);
+    let mut exchange = seed(l);
+    greet(&mut exchange, 1, PieceSet::empty(l));
+    let (mut now, mut taken) = (START, Vec::new());
+    // The longer answers take, the more is agreed on ahead.
+    while taken.len() < 4 {
+        let made = offers(&exchange.take_messages(now));
+        now += ms(400);
+        for (to, pieces) in made {
+            exchange.heard(now, to, &Message::Take(pieces[0])).unwrap();
+            taken.push(pieces[0]);
+        }
+        assert!(now < ms(10_000), "{taken:?}");
+    }
+    let first = exchange.next_to_read(now, |_| false).expect("nothing is at hand");
+    let second = exchange.next_to_read(now, |piece| piece == first).expect("the next one");
+    assert_eq!(exchange.next_to_read(now, |piece| piece == first || piece == second), None);
+    let ready = *taken.iter().find(|piece| ![first, second].contains(piece)).unwrap();
+    assert_eq!(exchange.next_part_of(now, |piece| piece == ready).map(|part| part.piece), Some(ready));
+    assert_eq!(exchange.next_part_of(now, |_| false), None);
+}
+
+#[test]
+fn a_byte_of_each_promised_piece_keeps_no_room_from_who_sends_whole_ones() {
+    let l = Layout::of(100 * 1024 * 1024).unwrap();
+    let mut exchange = leecher(l);
+    (1..=20).for_each(|n| greet(&mut exchange, n, PieceSet::full(l)));
+    exchange.take_messages(START);
+    for n in 1..=16_u32 {
+        let from = peer(u8::try_from(n).unwrap());
+        for nth in 0..16 {
+            exchange.heard(START, from, &offer(&[n * 16 + nth], 100)).unwrap();
+        }
+    }
+    for (to, word) in exchange.take_messages(START) {
+        if let Message::Take(piece) = word {
+            exchange.part(ms(100), to, piece, 0, 1).unwrap();
+        }
+    }
+    for piece in 600..610 {
+        exchange.heard(ms(110), peer(20), &offer(&[piece], 200)).unwrap();
+    }
+    let said = exchange.take_messages(ms(110));
+    assert_eq!(said_to(&said, 20), (600..610).map(Message::Take).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_that_says_a_piece_takes_two_minutes_is_given_no_other_meanwhile() {
+    let l = layout(100);
+    let mut exchange = leecher(l);
+    greet(&mut exchange, 1, PieceSet::full(l));
+    exchange.take_messages(START);
+    exchange.heard(START, peer(1), &offer(&[0], 120_000)).unwrap();
+    assert_eq!(said_to(&exchange.take_messages(START), 1), [Message::Take(0)]);
+    let later = Duration::from_secs(20);
+    exchange.heard(later, peer(1), &offer(&[1], 100)).unwrap();
+    assert_eq!(said_to(&exchange.take_messages(later), 1), [Message::Pass]);
+}
+
+#[test]
+fn one_that_never_says_what_it_holds_is_given_up_and_one_of_no_use_makes_room() {
+    let l = layout(20);
+    let mut exchange = leecher(l);
+    exchange.join(START, peer(1)).unwrap();
+    greet(&mut exchange, 2, PieceSet::full(l));
+    greet(&mut exchange, 3, PieceSet::full(l));
+    let later = Duration::from_secs(11);
+    assert_eq!(exchange.least_useful(ms(1_500), Duration::from_secs(10)), None);
+    assert_eq!(exchange.least_useful(ms(5_000), Duration::from_secs(10)), Some(peer(1)), "it has not said a word");
+    exchange.tick(later);
+    assert_eq!(exchange.take_silent(), [peer(1)]);
+    exchange.leave(peer(1));
+    exchange.heard(later, peer(2), &offer(&[0], 20)).unwrap();
+    exchange.part(later, peer(2), 0, 0, 65_536).unwrap();
+    exchange.stored(later, 0);
+    assert!(exchange.was_useful(&peer(2)) && !exchange.was_useful(&peer(3)));
+    assert_eq!(exchange.least_useful(later, Duration::from_secs(10)), Some(peer(3)));
+    // Over a new stream it has as much time again to say what it holds.
+    exchange.join(later, peer(3)).unwrap();
+    exchange.tick(later + ms(1_000));
+    assert_eq!(exchange.take_silent(), []);
+    exchange.heard(later, peer(3), &Message::Holding(PieceSet::full(l))).unwrap();
+    // One that says it has everything and gives nothing is no source for long.
+    exchange.leave(peer(2));
+    assert!(exchange.standing(later).has_source);
+    assert!(!exchange.standing(Duration::from_secs(31)).has_source);
+}
+
+#[test]
+fn a_stream_opened_anew_does_not_make_a_broken_promise_undone() {
+    let l = layout(20);
+    let mut exchange = leecher(l);
+    greet(&mut exchange, 1, PieceSet::full(l));
+    exchange.take_messages(START);
+    for piece in 0..4 {
+        exchange.heard(START, peer(1), &offer(&[piece], 20)).unwrap();
+        exchange.part(START, peer(1), piece, 0, 100).unwrap();
+        exchange.heard(START, peer(1), &Message::Withdraw(piece)).unwrap();
+        greet(&mut exchange, 1, PieceSet::full(l));
+        exchange.take_messages(START);
+    }
+    exchange.tick(ms(500));
+    assert_eq!(exchange.take_silent(), [peer(1)]);
+}

@@ -3,6 +3,7 @@
 
 mod blob_exchange;
 mod blob_hostile;
+mod blob_soon;
 mod documents_golden;
 mod documents_hostile;
 mod documents_rules;

@@ -1,36 +1,72 @@
-//! Pieces in memory: those that were read or came last, since a piece goes out in parts and to several neighbours.
+//! Pieces in memory, of all swarms together: those that were read or came last, since a piece goes out in parts and to several
+//! neighbours.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use groundswell_core::digest::Digest;
 
 /// What they take together, at least one piece.
-const CACHED_BYTES: usize = 8 * 1024 * 1024;
+const CACHED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The last pieces.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
-    pieces: VecDeque<(u32, Arc<Vec<u8>>)>,
+pub(super) struct Cache(Mutex<Pieces>);
+
+#[derive(Debug, Default)]
+struct Pieces {
+    pieces: VecDeque<(Digest, u32, Arc<Vec<u8>>)>,
     bytes: usize,
 }
 
 impl Cache {
-    pub(super) fn get(&self, piece: u32) -> Option<Arc<Vec<u8>>> {
-        self.pieces.iter().rev().find(|(number, _)| *number == piece).map(|(_, bytes)| Arc::clone(bytes))
+    fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.0.lock().expect("no holder of this lock panics")
     }
 
-    pub(super) fn put(&mut self, piece: u32, bytes: Arc<Vec<u8>>) {
-        if self.pieces.iter().any(|(number, _)| *number == piece) {
+    pub(super) fn get(&self, blob: &Digest, piece: u32) -> Option<Arc<Vec<u8>>> {
+        let pieces = self.pieces();
+        let found = pieces.pieces.iter().rev().find(|(of, number, _)| of == blob && *number == piece);
+        found.map(|(_, _, bytes)| Arc::clone(bytes))
+    }
+
+    pub(super) fn put(&self, blob: Digest, piece: u32, bytes: Arc<Vec<u8>>) {
+        let mut pieces = self.pieces();
+        if pieces.pieces.iter().any(|(of, number, _)| *of == blob && *number == piece) {
             return;
         }
-        self.bytes += bytes.len();
-        self.pieces.push_back((piece, bytes));
-        while self.bytes > CACHED_BYTES && self.pieces.len() > 1 {
-            let Some((_, old)) = self.pieces.pop_front() else { return };
-            self.bytes -= old.len();
+        pieces.bytes += bytes.len();
+        pieces.pieces.push_back((blob, piece, bytes));
+        while pieces.bytes > CACHED_BYTES && pieces.pieces.len() > 1 {
+            let Some((_, _, old)) = pieces.pieces.pop_front() else { return };
+            pieces.bytes -= old.len();
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        (self.pieces, self.bytes) = (VecDeque::new(), 0);
+    /// Forgets what is kept of one blob.
+    pub(super) fn clear(&self, blob: &Digest) {
+        let mut pieces = self.pieces();
+        pieces.pieces.retain(|(of, ..)| of != blob);
+        pieces.bytes = pieces.pieces.iter().map(|(_, _, bytes)| bytes.len()).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_blobs_together_take_no_more_than_the_bound_and_each_keeps_its_own_pieces() {
+        let cache = Cache::default();
+        let blob = |n: u8| Digest([n; 32]);
+        let piece = |byte: u8| Arc::new(vec![byte; 1024 * 1024]);
+        (0..64).for_each(|n| cache.put(blob(n), 7, piece(n)));
+        let kept: Vec<u8> = (0..64).filter(|n| cache.get(&blob(*n), 7).is_some()).collect();
+        assert_eq!(kept, (48..64).collect::<Vec<u8>>());
+        assert_eq!(cache.get(&blob(63), 7).as_deref(), Some(&vec![63; 1024 * 1024]));
+        cache.clear(&blob(63));
+        assert_eq!(cache.get(&blob(63), 7), None);
+        cache.put(blob(1), 8, piece(1));
+        assert!(cache.get(&blob(48), 7).is_some(), "what was cleared makes room");
     }
 }

@@ -11,6 +11,7 @@ mod cache;
 pub mod frames;
 pub mod glimpse;
 mod opening;
+mod proof;
 mod strand;
 mod swarm;
 mod throttle;
@@ -28,6 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+pub use proof::Proof;
 pub use throttle::{Rate, Rates};
 
 use crate::Network;
@@ -35,6 +37,7 @@ use crate::blobs::limits::STALLED_AFTER;
 use crate::blobs::standing::Standings;
 use crate::blobs::{BlobSource, Charge, Connect, Duplex, FetchError, PieceSink, Progress, SinkError, blocking};
 use crate::crowd::Crowd;
+use cache::Cache;
 use frames::{Opening, Refusal};
 use glimpse::Glimpse;
 use swarm::{Fetch, Inbound, Swarm};
@@ -89,6 +92,7 @@ pub(crate) struct Shared {
     tasks: Weak<Mutex<JoinSet<()>>>,
     numbers: AtomicU64,
     tally: Tally,
+    cache: Cache,
     glimpses: Mutex<BTreeMap<Digest, Glimpse>>,
 }
 
@@ -150,6 +154,7 @@ impl Swarms {
             tasks: Arc::downgrade(&tasks),
             numbers: AtomicU64::new(0),
             tally: Tally::default(),
+            cache: Cache::default(),
             glimpses: Mutex::default(),
         };
         Self { shared: Arc::new(shared), _tasks: tasks }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::io::{AsyncReadExt as _, AsyncWrite};
+use futures::io::{AsyncReadExt as _, AsyncWrite, BufWriter};
 use groundswell_core::blob::Layout;
 use groundswell_core::blob::exchange::Message;
 use groundswell_core::blob::exchange::message::Part;
@@ -20,6 +20,9 @@ use crate::blobs::{Charge, Duplex};
 pub(super) const OUTBOX: usize = 4_096;
 /// Messages between all readers and the task: 64 KiB each at most.
 pub(super) const INBOX: usize = 32;
+
+/// Words and parts that are ready together leave together, so many bytes at a time: as much as one frame below carries.
+const WRITTEN_BYTES: usize = 16 * 1024;
 
 /// What the words of one neighbour may cost in a second: 2,000 of them, many times what a busy one says beside its parts.
 const WORDS_PER_SECOND: u64 = 128 * 1024;
@@ -123,7 +126,8 @@ pub(super) async fn run(
     mut outbox: mpsc::Receiver<Out>,
     down: Arc<Throttle>,
 ) {
-    let (mut reader, mut writer) = stream.split();
+    let (mut reader, writer) = stream.split();
+    let mut writer = BufWriter::with_capacity(WRITTEN_BYTES, writer);
     let words = Throttle::new(Rate::bytes_per_second(WORDS_PER_SECOND));
     let reads = async {
         loop {
@@ -169,14 +173,17 @@ pub(super) async fn run(
     voice.say(Err(gone)).await;
 }
 
-async fn write(writer: &mut (impl AsyncWrite + Unpin), out: Out) -> Result<(), WireError> {
+async fn write(writer: &mut BufWriter<impl AsyncWrite + Unpin>, out: Out) -> Result<(), WireError> {
     match out {
         Out::Word(message) => write_all(writer, &message.to_frame()).await,
         Out::Accepted(bytes) => write_all(writer, &bytes).await,
         Out::Bytes { piece, offset, length, of } => {
             let bytes = offset.checked_add(length).and_then(|end| of.get(offset..end)).unwrap_or_default();
             write_all(writer, &Part::header(piece, offset, bytes.len())).await?;
-            write_all(writer, bytes).await
+            // The header leaves with the first of them.
+            let (first, rest) = bytes.split_at(bytes.len().min(WRITTEN_BYTES.saturating_sub(writer.buffer().len())));
+            write_all(writer, first).await?;
+            write_all(writer, rest).await
         }
     }
 }

@@ -20,4 +20,5 @@ mod outer_wire;
 mod outer_world;
 mod stranger;
 mod swarm;
+mod swarm_hostile;
 mod swarm_world;

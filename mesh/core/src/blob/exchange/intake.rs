@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::message::Message;
 use super::{Breach, Exchange};
-use crate::limits::{BLOB_EXPECTED_BYTES, BLOB_EXPECTED_PIECES};
+use crate::limits::{BLOB_BROKEN, BLOB_EXPECTED_BYTES, BLOB_EXPECTED_PIECES, BLOB_TAKEN_BACK};
 use crate::node_id::NodeId;
 
 /// What was promised and has not come at all for this long, and eight times longer than is usual, is given up.
@@ -20,6 +20,9 @@ const CLEARLY: Duration = Duration::from_millis(150);
 
 /// A promise is overdue when it is late by this, and by twice what pieces usually take.
 const BEHIND: Duration = Duration::from_millis(300);
+
+/// And when it has not come for so long and eight times what is usual, whatever it said.
+const BEHIND_AT_MOST: Duration = Duration::from_secs(10);
 
 /// A piece that is on its way here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,7 @@ impl Exchange {
         neighbour.got += u32::try_from(length).map_err(|_| Breach::Bytes)?;
         let expected = self.expected.get_mut(&piece).filter(|expected| expected.from == peer && !dropped);
         let Some(expected) = expected else { return Ok(PartFate::Drop) };
+        neighbour.gave = now;
         expected.touched = now;
         expected.bytes = ends;
         expected.due = now + left_for(now.saturating_sub(expected.since), ends, whole);
@@ -88,12 +92,18 @@ impl Exchange {
         self.expected.get(&piece).is_some_and(|expected| !expected.whole)
     }
 
+    /// Whether a piece is on its way, or all of it is here and being verified and stored.
+    #[must_use]
+    pub fn is_expected(&self, piece: u32) -> bool {
+        self.expected.contains_key(&piece)
+    }
+
     /// A piece passed verification and is stored.
     pub fn stored(&mut self, now: Duration, piece: u32) {
         if let Some(expected) = self.expected.remove(&piece)
             && let Some(neighbour) = self.neighbours.get_mut(&expected.from)
         {
-            neighbour.broken = 0;
+            (neighbour.broken, neighbour.taken_back, neighbour.useful) = (0, 0, now);
             // Stored without its last byte: it came by another way.
             if let Some(coming) = neighbour.coming.get_mut(&piece).filter(|coming| !coming.cancelled) {
                 coming.cancelled = true;
@@ -101,12 +111,8 @@ impl Exchange {
             }
         }
         if self.held.insert(piece) {
-            self.news.push(piece);
-            let due = self.news_due(now);
-            self.news_due.get_or_insert(due);
-            if self.held.is_full() {
-                self.news_due = Some(now);
-            }
+            self.note_news(now, piece);
+            self.arrived(piece);
         }
     }
 
@@ -114,8 +120,8 @@ impl Exchange {
     /// the next messages, once however many there are.
     pub fn forget(&mut self, piece: u32) {
         if self.held.remove(piece) {
-            self.news.retain(|other| *other != piece);
             self.lost = true;
+            self.lose(piece);
         }
     }
 
@@ -155,19 +161,22 @@ impl Exchange {
         self.neighbours.get(&peer).is_some_and(|it| it.may_promise(owed_bytes, self.layout.piece_bytes()))
     }
 
-    /// The promise that is furthest from being kept, of those of others that have not begun to come: it makes room for a
+    /// The promise that is furthest from being kept, of those of others that have hardly begun to come: it makes room for a
     /// piece that would come clearly earlier.
     fn furthest(&self, now: Duration, peer: NodeId, due: Duration) -> Option<u32> {
-        let others = self.expected.iter().filter(|(_, it)| it.from != peer && it.bytes == 0 && !it.whole);
+        let hardly = |piece: u32, bytes: usize| self.layout.length(piece).is_some_and(|length| bytes.saturating_mul(8) < length);
+        let others = self.expected.iter().filter(|(piece, it)| it.from != peer && !it.whole && hardly(**piece, it.bytes));
         let (piece, left) = others.map(|(piece, it)| (*piece, left_until(now, it.due))).max_by_key(|(_, left)| *left)?;
         (left > due.saturating_sub(now) * 2 + CLEARLY * 4).then_some(piece)
     }
 
-    /// Whether a neighbour owes a piece that should have begun to come long ago: it is given no more to do until it comes.
+    /// Whether a neighbour owes a piece that should have come, or begun to come, long ago: it is given no more to do until it
+    /// comes. However long it says that it will take, there is a time by which it should.
     fn is_behind(&self, now: Duration, peer: NodeId) -> bool {
         let grace = BEHIND.max(self.usual * 2);
         let owed = self.expected.values().filter(|expected| expected.from == peer && !expected.whole);
-        owed.into_iter().any(|expected| expected.touched.max(expected.due) + grace < now)
+        let by = |expected: &Expected| expected.due.min(expected.since + BEHIND_AT_MOST + self.usual * 8);
+        owed.into_iter().any(|expected| expected.touched.max(by(expected)) + grace < now)
     }
 
     /// Whether a piece that another promised is better taken from who would send it by `due`: it would come clearly
@@ -186,19 +195,32 @@ impl Exchange {
             coming.cancelled = true;
             self.messages.push((old.from, Message::Cancel(piece)));
         }
+        self.lose(piece);
     }
 
-    /// A neighbour will not send what it promised, or not the rest of it.
+    /// A neighbour will not send what it promised, or not the rest of it: it does not have the piece, unless it says so again.
     pub(super) fn withdrawn(&mut self, peer: NodeId, piece: u32) {
-        if let Some(neighbour) = self.neighbours.get_mut(&peer) {
-            neighbour.coming.remove(&piece);
+        let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+        let had_begun = neighbour.coming.remove(&piece).is_some_and(|coming| coming.bytes > 0);
+        if neighbour.has.as_mut().is_some_and(|has| has.remove(piece)) {
+            let owed = self.queue.iter().any(|it| it.peer == peer && it.piece == piece);
+            if !owed {
+                self.unmark(peer, piece);
+            }
         }
+        // What this node cancelled is not expected of it any more.
         if self.expected.get(&piece).is_some_and(|expected| expected.from == peer && !expected.whole) {
             self.expected.remove(&piece);
-            // It took its word back; what this node cancelled is not expected of it any more.
             if let Some(neighbour) = self.neighbours.get_mut(&peer) {
-                neighbour.broken += 1;
+                // It may have promised what was about to arrive there.
+                neighbour.taken_back += u32::from(!had_begun);
+                if had_begun {
+                    neighbour.broken += 1;
+                } else if neighbour.taken_back >= BLOB_TAKEN_BACK {
+                    neighbour.broken = BLOB_BROKEN;
+                }
             }
+            self.lose(piece);
         }
     }
 

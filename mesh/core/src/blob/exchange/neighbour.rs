@@ -17,6 +17,10 @@ const LATE: Duration = Duration::from_secs(1);
 /// No delay counts as longer: four times as long is less than what makes a silent neighbour.
 const DELAY_MOST: Duration = Duration::from_millis(3_500);
 
+/// Whoever has not said what it holds after this has no place where somebody waits for one: it is the first word of either
+/// side.
+const MUTE_FOR: Duration = Duration::from_secs(2);
+
 /// A neighbour whose queue takes longer than this at its own rate gets no more to it, and takes no place of another.
 const CLOGGED: Duration = Duration::from_secs(2);
 
@@ -28,6 +32,8 @@ const PROMISES: Duration = Duration::from_secs(1);
 pub(super) struct Open {
     pub(super) pieces: Vec<u32>,
     pub(super) at: Duration,
+    /// Pieces of it that were withdrawn since: an answer that takes one of them is answered already.
+    pub(super) withdrawn: BTreeSet<u32>,
 }
 
 /// A piece that was taken from a neighbour and is on its way here.
@@ -37,6 +43,13 @@ pub(super) struct Coming {
     pub(super) bytes: usize,
     /// It is not needed any more; parts that come all the same are dropped.
     pub(super) cancelled: bool,
+}
+
+/// A part that was sent, as far as it is not acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Duration,
+    pub(super) bytes: u64,
 }
 
 /// See the module.
@@ -56,12 +69,16 @@ pub(super) struct Neighbour {
     pub(super) offers: VecDeque<Open>,
     /// Pieces that it took and that were not yet sent to the last byte.
     pub(super) queued: usize,
-    /// Bytes of them that were not sent.
+    /// Bytes of those that are here, as far as they were not sent.
     pub(super) queued_bytes: u64,
+    /// Pieces that it was offered and that are still on their way here. At most as many as are expected.
+    pub(super) early: BTreeSet<u32>,
+    /// Up to where it has heard what is new here.
+    pub(super) heard_of: u64,
     /// Pieces that it has from here and that no other neighbour has.
     pub(super) sole: usize,
-    /// Parts that were sent and not acknowledged: when, and how many bytes.
-    pub(super) sent: VecDeque<(Duration, u64)>,
+    /// Parts that were sent and not acknowledged.
+    pub(super) sent: VecDeque<Sent>,
     /// Sum of `sent`.
     pub(super) on_wire: u64,
     pub(super) meter: Meter,
@@ -77,6 +94,20 @@ pub(super) struct Neighbour {
     pub(super) got: u32,
     /// Pieces that it promised and did not send in time.
     pub(super) broken: u32,
+    /// Pieces that it took here and did not want after all, since it acknowledged as many bytes as a piece has.
+    pub(super) called_off: u32,
+    /// Bytes that it acknowledged since then.
+    pub(super) acknowledged: u64,
+    /// When its stream was opened.
+    opened: Duration,
+    /// When it became a neighbour, be it over another stream.
+    joined: Duration,
+    /// When a piece of it was stored, or it acknowledged as many bytes as a piece has; or when it became a neighbour.
+    pub(super) useful: Duration,
+    /// When bytes of it came that were needed; or when it became a neighbour.
+    pub(super) gave: Duration,
+    /// Pieces in a row that it took its word back of before any byte of them came.
+    pub(super) taken_back: u32,
 }
 
 impl Exchange {
@@ -86,8 +117,27 @@ impl Exchange {
     }
 }
 
+impl Exchange {
+    /// Whether a piece came of a neighbour, or went to it.
+    #[must_use]
+    pub fn was_useful(&self, peer: &NodeId) -> bool {
+        self.neighbours.get(peer).is_some_and(Neighbour::was_useful)
+    }
+
+    /// The neighbour that has been of no use for longest, for longer than `patience` and than it takes all to be of use once:
+    /// it makes room where somebody waits. Before any other one that has not even said what it holds.
+    #[must_use]
+    pub fn least_useful(&self, now: Duration, patience: Duration) -> Option<NodeId> {
+        let patience = patience.max(self.usual * u32::try_from(self.neighbours.len()).unwrap_or(0));
+        let is_idle = |it: &Neighbour| now.saturating_sub(it.useful) > patience || it.is_mute(now, MUTE_FOR);
+        let idle = self.neighbours.iter().filter(|(_, it)| is_idle(it));
+        idle.min_by_key(|(_, it)| (it.has.is_some(), it.useful)).map(|(peer, _)| *peer)
+    }
+}
+
 impl Neighbour {
-    pub(super) fn new(layout: Layout, now: Duration, takes: bool) -> Self {
+    /// A neighbour that has heard of what is new here up to `heard_of`.
+    pub(super) fn new(layout: Layout, now: Duration, takes: bool, heard_of: u64) -> Self {
         Self {
             takes,
             has: None,
@@ -97,6 +147,8 @@ impl Neighbour {
             offers: VecDeque::new(),
             queued: 0,
             queued_bytes: 0,
+            early: BTreeSet::new(),
+            heard_of,
             sole: 0,
             sent: VecDeque::new(),
             on_wire: 0,
@@ -107,7 +159,39 @@ impl Neighbour {
             giving: Meter::new(now),
             got: 0,
             broken: 0,
+            called_off: 0,
+            acknowledged: 0,
+            opened: now,
+            joined: now,
+            useful: now,
+            gave: now,
+            taken_back: 0,
         }
+    }
+
+    /// Begins anew on another stream. What it did on the one before is not forgotten.
+    pub(super) fn begin_anew(&mut self, before: Self) {
+        (self.meter, self.giving) = (before.meter, before.giving);
+        (self.broken, self.taken_back, self.called_off) = (before.broken, before.taken_back, before.called_off);
+        (self.joined, self.useful, self.gave) = (before.joined, before.useful, before.gave);
+    }
+
+    /// It acknowledged bytes of pieces of this length.
+    pub(super) fn took_bytes(&mut self, now: Duration, bytes: u64, piece_bytes: u64) {
+        self.acknowledged += bytes;
+        if self.acknowledged >= piece_bytes {
+            (self.acknowledged, self.called_off, self.useful) = (0, 0, now);
+        }
+    }
+
+    /// Whether it never said what it holds, for so long.
+    pub(super) fn is_mute(&self, now: Duration, patience: Duration) -> bool {
+        self.has.is_none() && now.saturating_sub(self.opened) > patience
+    }
+
+    /// Whether a piece came of it, or went to it.
+    pub(super) fn was_useful(&self) -> bool {
+        self.useful > self.joined
     }
 
     /// Whether it said that it has the piece.
@@ -165,7 +249,7 @@ impl Neighbour {
 
     /// Whether bytes have not been acknowledged for longer than this.
     pub(super) fn is_choked(&self, now: Duration, patience: Duration) -> bool {
-        self.sent.front().is_some_and(|(at, _)| now.saturating_sub(*at) > patience)
+        self.sent.front().is_some_and(|sent| now.saturating_sub(sent.at) > patience)
     }
 
     /// Least delay measured; none is assumed before.
@@ -186,7 +270,7 @@ impl Neighbour {
 
     /// Bytes that were sent to it since then and not acknowledged.
     pub(super) fn sent_since(&self, since: Duration) -> u64 {
-        self.sent.iter().rev().take_while(|(at, _)| *at >= since).map(|(_, bytes)| bytes).sum()
+        self.sent.iter().rev().take_while(|sent| sent.at >= since).map(|sent| sent.bytes).sum()
     }
 
     /// Whether one more part may be sent to it.
@@ -199,22 +283,22 @@ impl Neighbour {
         self.answer = (self.answer * 3 + took) / 4;
     }
 
-    /// Takes a receipt for so many bytes; `None` when so much was not sent. Returns when the newest part was sent that
-    /// is acknowledged as a whole.
-    pub(super) fn acknowledge(&mut self, mut bytes: u64) -> Option<Option<Duration>> {
+    /// Takes a receipt for so many bytes; `None` when so much was not sent. Returns the newest part that is acknowledged as
+    /// a whole.
+    pub(super) fn acknowledge(&mut self, mut bytes: u64) -> Option<Option<Sent>> {
         if bytes > self.on_wire {
             return None;
         }
         self.on_wire -= bytes;
         let mut newest = None;
         while bytes > 0 {
-            let (at, left) = self.sent.front_mut()?;
-            if *left > bytes {
-                *left -= bytes;
+            let sent = self.sent.front_mut()?;
+            if sent.bytes > bytes {
+                sent.bytes -= bytes;
                 break;
             }
-            bytes -= *left;
-            newest = Some(*at);
+            bytes -= sent.bytes;
+            newest = Some(*sent);
             self.sent.pop_front();
         }
         Some(newest)

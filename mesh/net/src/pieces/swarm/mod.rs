@@ -22,13 +22,14 @@ use tokio::time::{Instant, sleep_until};
 use self::glimpse::{Moved, Seen};
 use self::neighbours::{Opening, Pause};
 use super::Shared;
-use super::cache::Cache;
 use super::strand::{Gone, Heard, INBOX, Out, Strand};
 use crate::blobs::limits::{DAMAGED_TIMES, SERVED_IDLE};
 use crate::blobs::{Charge, Described, Duplex, PieceSink, Progress, ReadError, SinkError};
 
 /// How often a source that has only part is looked at, while its part is given.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pieces of one blob that are read at once: the disk works on the next while one is sent, whoever asks for how many.
+const READ_AT_ONCE: usize = 2;
 /// How often progress is told at most.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
@@ -63,7 +64,7 @@ impl Ended {
 
 enum Work {
     /// A piece was verified and stored, or not.
-    Stored { peer: NodeId, number: u64, piece: u32, outcome: Result<Arc<Vec<u8>>, NotStored> },
+    Stored { peer: NodeId, piece: u32, outcome: Result<Arc<Vec<u8>>, NotStored> },
     /// A piece was read for a neighbour.
     Read { piece: u32, outcome: Result<Vec<u8>, ReadError> },
     /// What the source holds of a blob that is not being fetched.
@@ -92,15 +93,16 @@ pub(super) struct Swarm {
     openings: JoinSet<Opening>,
     being_opened: BTreeSet<NodeId>,
     pauses: BTreeMap<NodeId, Pause>,
+    /// Who was given the hash list of late, and when.
+    lists_given: BTreeMap<NodeId, Instant>,
     inbound: mpsc::Receiver<Inbound>,
     inbox: mpsc::Receiver<Heard>,
     voices: mpsc::Sender<Heard>,
     work: JoinSet<Work>,
     /// Pieces of which some parts are here; one for each that the exchange expects.
     partly: BTreeMap<u32, Vec<u8>>,
-    cache: Cache,
-    /// The next piece to send.
-    reading: Option<u32>,
+    /// Pieces that are being read, at most [`READ_AT_ONCE`].
+    reading: BTreeSet<u32>,
     finishing: bool,
     damaged: u32,
     charged: BTreeMap<NodeId, Charge>,
@@ -143,13 +145,13 @@ impl Swarm {
             openings: JoinSet::new(),
             being_opened: BTreeSet::new(),
             pauses: BTreeMap::new(),
+            lists_given: BTreeMap::new(),
             inbound,
             inbox,
             voices,
             work: JoinSet::new(),
             partly: BTreeMap::new(),
-            cache: Cache::default(),
-            reading: None,
+            reading: BTreeSet::new(),
             finishing: false,
             damaged: 0,
             charged: BTreeMap::new(),
@@ -229,7 +231,7 @@ impl Swarm {
             return;
         }
         match what {
-            Ok(Message::Part(part)) => self.on_part(peer, number, part),
+            Ok(Message::Part(part)) => self.on_part(peer, part),
             Ok(message) => {
                 if let Err(breach) = self.exchange.heard(self.now(), peer, &message) {
                     tracing::warn!(%peer, blob = %self.blob, %breach, "a peer broke the protocol of pieces");
@@ -244,7 +246,7 @@ impl Swarm {
         }
     }
 
-    fn on_part(&mut self, peer: NodeId, number: u64, part: exchange::Part) {
+    fn on_part(&mut self, peer: NodeId, part: exchange::Part) {
         let exchange::Part { piece, offset, bytes } = part;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let fate = self.exchange.part(self.now(), peer, piece, offset, bytes.len());
@@ -266,12 +268,12 @@ impl Swarm {
         }
         buffer.extend_from_slice(&bytes);
         if is_whole {
-            self.store(peer, number, piece);
+            self.store(peer, piece);
         }
     }
 
     /// Verifies and stores a piece that is whole.
-    fn store(&mut self, peer: NodeId, number: u64, piece: u32) {
+    fn store(&mut self, peer: NodeId, piece: u32) {
         let (Some(bytes), Some(list), Some(fetch)) = (self.partly.remove(&piece), &self.list, &self.fetch) else { return };
         let (list, sink) = (Arc::clone(list), Arc::clone(&fetch.sink));
         self.work.spawn_blocking(move || {
@@ -279,7 +281,7 @@ impl Swarm {
                 Err(_) => Err(NotStored::Bad),
                 Ok(()) => sink.write_piece(piece, &bytes).map(|()| Arc::new(bytes)).map_err(NotStored::Sink),
             };
-            Work::Stored { peer, number, piece, outcome }
+            Work::Stored { peer, piece, outcome }
         });
     }
 
@@ -287,24 +289,20 @@ impl Swarm {
         match work {
             Work::Stored { piece, outcome: Ok(bytes), .. } => {
                 self.exchange.stored(self.now(), piece);
-                self.cache.put(piece, bytes);
+                self.shared.cache.put(self.blob, piece, bytes);
             }
-            Work::Stored { peer, number, outcome: Err(NotStored::Bad), .. } => {
-                if self.strands.get(&peer).is_some_and(|strand| strand.number == number) {
-                    self.part_with(peer);
-                }
-                self.note_charge(peer, Charge::BadPiece);
-            }
+            // Whoever sent it, over this stream or one before.
+            Work::Stored { peer, outcome: Err(NotStored::Bad), .. } => self.charge(peer, Charge::BadPiece),
             Work::Stored { outcome: Err(NotStored::Sink(error)), .. } => return Err(error),
             Work::Read { piece, outcome: Ok(bytes) } => {
-                self.reading = None;
-                self.cache.put(piece, Arc::new(bytes));
+                self.reading.remove(&piece);
+                self.shared.cache.put(self.blob, piece, Arc::new(bytes));
             }
             Work::Read { piece, outcome: Err(error) } => {
-                self.reading = None;
+                self.reading.remove(&piece);
                 tracing::warn!(blob = %self.blob, piece, %error, "a piece cannot be given");
                 // The file may be another by now, or gone: what is not here is neither sent nor offered again.
-                self.exchange.unreadable(self.now(), piece);
+                self.exchange.unreadable(piece);
                 // What is not fetched is not there any more.
                 self.over |= self.fetch.is_none();
             }
@@ -358,7 +356,7 @@ impl Swarm {
                 self.damaged += 1;
                 self.finishing = false;
                 tracing::warn!(blob = %self.blob, pieces = pieces.len(), "fetching again what this disk damaged");
-                self.cache.clear();
+                self.shared.cache.clear(&self.blob);
                 pieces.iter().for_each(|piece| self.exchange.forget(*piece));
                 Ok(())
             }
@@ -408,40 +406,38 @@ impl Swarm {
 
     /// Sends what the windows and the rate have room for. Returns until when the rate has none.
     fn send_parts(&mut self, choked: &mut Vec<NodeId>) -> Option<Instant> {
+        let (shared, blob) = (Arc::clone(&self.shared), self.blob);
         loop {
-            if let Some(until) = self.shared.terms.rates.up.closed_until() {
+            if let Some(until) = shared.terms.rates.up.closed_until() {
                 return Some(until);
             }
             let now = self.now();
-            // Had before it is counted as sent: what cannot be read is withdrawn, and nothing of it was sent.
-            let of = match self.exchange.next_piece(now) {
-                Some(piece) => match self.cache.get(piece) {
-                    Some(of) => of,
-                    None => {
-                        self.read(piece);
-                        return None;
-                    }
-                },
-                None => Arc::default(),
-            };
-            let out = self.exchange.next_part(now)?;
-            self.shared.terms.rates.up.spend(out.length);
-            self.shared.tally.sent(out.length);
+            // Had before it is counted as sent: what cannot be read is withdrawn, and nothing of it was sent. Other swarms
+            // may drop it from memory meanwhile.
+            let mut at_hand = BTreeMap::new();
+            let out = self.exchange.next_part_of(now, |piece| {
+                let found = shared.cache.get(&blob, piece);
+                at_hand.extend(found.map(|of| (piece, of)));
+                at_hand.contains_key(&piece)
+            });
+            let Some(out) = out else { break };
+            let of = at_hand.remove(&out.piece).expect("only what is at hand is sent");
+            shared.terms.rates.up.spend(out.length);
+            shared.tally.sent(out.length);
             self.moved.entry(out.peer).or_default().sent.add(out.length);
             let bytes = Out::Bytes { piece: out.piece, offset: out.offset, length: out.length, of };
             if self.strands.get(&out.peer).is_some_and(|strand| !strand.send(bytes)) {
                 choked.push(out.peer);
             }
         }
-    }
-
-    fn read(&mut self, piece: u32) {
-        if self.reading == Some(piece) {
-            return;
+        while self.reading.len() < READ_AT_ONCE {
+            let at_hand = |piece: u32| self.reading.contains(&piece) || shared.cache.get(&blob, piece).is_some();
+            let Some(piece) = self.exchange.next_to_read(self.now(), at_hand) else { break };
+            self.reading.insert(piece);
+            let source = Arc::clone(&shared.source);
+            self.work.spawn_blocking(move || Work::Read { piece, outcome: source.read_piece(&blob, piece) });
         }
-        self.reading = Some(piece);
-        let (source, blob) = (Arc::clone(&self.shared.source), self.blob);
-        self.work.spawn_blocking(move || Work::Read { piece, outcome: source.read_piece(&blob, piece) });
+        None
     }
 
     fn tell(&mut self) {
@@ -450,7 +446,7 @@ impl Swarm {
             return;
         }
         self.told = Some(Instant::now());
-        let standing = self.exchange.standing();
+        let standing = self.exchange.standing(self.now());
         let progress = Progress {
             held: self.exchange.held().held(),
             pieces: self.layout.count(),

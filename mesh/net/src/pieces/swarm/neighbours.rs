@@ -19,8 +19,16 @@ use crate::pieces::strand::{self, OUTBOX, Out, Strand, Voice};
 const LIST_FIRST: Duration = Duration::from_millis(50);
 /// Longest such pause.
 const LIST_MOST: Duration = Duration::from_secs(1);
-/// Streams that are being opened at once while the hash list is not known: more would bring it several times.
+/// Streams that are being opened at once while the hash list is not known: more would bring it several times. As many more
+/// for each [`LIST_WITHIN`] in which it did not come: who is slow holds up nobody.
 const OPENED_FOR_LIST: usize = 4;
+const LIST_WITHIN: Duration = Duration::from_secs(2);
+/// The hash list is given again to the same peer after this: it does not change, and counts as what is sent.
+const LIST_AGAIN: Duration = Duration::from_secs(10);
+/// A neighbour that was of no use for this long makes room, where all places are taken and somebody waits for one.
+const USELESS: Duration = Duration::from_secs(10);
+/// A pause is remembered for this long after its end: whoever comes back and is of no use again waits longer.
+const REMEMBERED: Duration = Duration::from_secs(5 * 60);
 
 /// When a peer may be tried again, and how often it failed before.
 #[derive(Clone, Copy)]
@@ -39,14 +47,11 @@ impl Swarm {
     pub(super) fn open_strands(&mut self) -> Option<Instant> {
         let fetch = self.fetch.as_mut().filter(|_| !self.exchange.is_complete())?;
         let wanted = fetch.peers.borrow_and_update().clone();
-        self.pauses.retain(|peer, _| wanted.contains(peer));
         let now = Instant::now();
+        self.pauses.retain(|_, pause| pause.until + REMEMBERED > now);
         let mut next_try: Option<Instant> = None;
-        let most = if self.list.is_some() { self.shared.terms.neighbours } else { OPENED_FOR_LIST };
+        let most = self.opened_at_once();
         for peer in wanted {
-            if self.strands.len() + self.being_opened.len() >= most {
-                return None;
-            }
             if self.strands.contains_key(&peer) || self.being_opened.contains(&peer) || peer == self.shared.local {
                 continue;
             }
@@ -55,6 +60,13 @@ impl Swarm {
             if let Some(until) = until {
                 next_try = Some(next_try.map_or(until, |sooner| sooner.min(until)));
                 continue;
+            }
+            if self.strands.len() + self.being_opened.len() >= most {
+                let waits = if self.list.is_none() { LIST_WITHIN } else { USELESS };
+                if self.list.is_none() || !self.being_opened.is_empty() || !self.make_room() {
+                    let soonest = now + waits;
+                    return Some(next_try.map_or(soonest, |sooner| sooner.min(soonest)));
+                }
             }
             self.being_opened.insert(peer);
             let (connect, blob, layout) = (Arc::clone(&self.shared.connect), self.blob, self.layout);
@@ -65,6 +77,29 @@ impl Swarm {
             });
         }
         next_try
+    }
+
+    /// How many streams are open or being opened at once, at most.
+    fn opened_at_once(&self) -> usize {
+        if self.list.is_some() {
+            return self.shared.terms.neighbours;
+        }
+        let waited = self.epoch.elapsed().as_secs() / LIST_WITHIN.as_secs();
+        let times = usize::try_from(waited).unwrap_or(usize::MAX).saturating_add(1);
+        OPENED_FOR_LIST.saturating_mul(times).min(self.shared.terms.neighbours)
+    }
+
+    /// Whether there is a place for one more, or somebody makes room for it.
+    fn has_room(&mut self) -> bool {
+        self.strands.len() < self.shared.terms.neighbours || self.make_room()
+    }
+
+    /// Parts with the neighbour that has been of no use for longest, if one has been for long.
+    fn make_room(&mut self) -> bool {
+        let Some(peer) = self.exchange.least_useful(self.now(), USELESS) else { return false };
+        tracing::debug!(%peer, blob = %self.blob, "a neighbour of a swarm that is of no use makes room");
+        self.part_with(peer);
+        true
     }
 
     pub(super) async fn on_opened(&mut self, (peer, opened): Opening) -> Result<(), SinkError> {
@@ -119,6 +154,11 @@ impl Swarm {
         if self.strands.get(&peer).is_some_and(|strand| strand.opened_by <= local) {
             return Ok(());
         }
+        // Others may have come in while this one was being opened.
+        if !self.strands.contains_key(&peer) && !self.has_room() {
+            self.pause(peer, RETRY_FIRST, RETRY_MOST);
+            return Ok(());
+        }
         self.join(peer, local, opened.via, None);
         Ok(())
     }
@@ -132,10 +172,10 @@ impl Swarm {
             Some(Refusal::Busy)
         } else if standing.is_some_and(|opened_by| opened_by == self.shared.local && opened_by < peer) {
             Some(Refusal::Twice)
-        } else if standing.is_none() && self.strands.len() >= self.shared.terms.neighbours {
-            Some(Refusal::Busy)
         } else if self.list.is_none() {
             Some(Refusal::NoList)
+        } else if (wants_list && !self.may_have_list(&peer)) || (standing.is_none() && !self.has_room()) {
+            Some(Refusal::Busy)
         } else {
             None
         };
@@ -146,7 +186,18 @@ impl Swarm {
             return;
         }
         let list = self.list.clone().filter(|_| wants_list);
-        self.join(peer, peer, Via::Stream(stream), Some(frames::accepted(list.as_deref())));
+        let accepted = frames::accepted(list.as_deref());
+        if wants_list {
+            self.lists_given.insert(peer, Instant::now());
+            self.shared.terms.rates.up.spend(accepted.len());
+        }
+        self.join(peer, peer, Via::Stream(stream), Some(accepted));
+    }
+
+    /// Whether the hash list may be given to a peer, which counts as sent and is not bounded by windows.
+    fn may_have_list(&mut self, peer: &NodeId) -> bool {
+        self.lists_given.retain(|_, given| given.elapsed() < LIST_AGAIN);
+        !self.lists_given.contains_key(peer)
     }
 
     fn join(&mut self, peer: NodeId, opened_by: NodeId, via: Via, first: Option<Vec<u8>>) {
@@ -158,7 +209,6 @@ impl Swarm {
         if joined.is_err() {
             return self.pause(peer, RETRY_FIRST, RETRY_MOST);
         }
-        self.pauses.remove(&peer);
         self.numbers += 1;
         let number = self.numbers;
         let voice = Voice { peer, number, inbox: self.voices.clone() };
@@ -179,6 +229,10 @@ impl Swarm {
     /// A neighbour is gone, and may be tried again after a while.
     pub(super) fn part_with(&mut self, peer: NodeId) {
         self.strands.remove(&peer);
+        // Whoever was of use is tried again soon; others the later, the more often they were of none.
+        if self.exchange.was_useful(&peer) {
+            self.pauses.remove(&peer);
+        }
         self.exchange.leave(peer);
         self.pause(peer, RETRY_FIRST, RETRY_MOST);
         self.told = None;
@@ -208,7 +262,9 @@ impl Swarm {
     }
 
     fn pause(&mut self, peer: NodeId, first: Duration, most: Duration) {
-        let length = self.pauses.get(&peer).map_or(first, |pause| (pause.length * 2).min(most));
-        self.pauses.insert(peer, Pause { until: Instant::now() + length, length, faulty: false });
+        let before = self.pauses.get(&peer);
+        let length = before.map_or(first, |pause| (pause.length * 2).min(most));
+        let faulty = before.is_some_and(|pause| pause.faulty);
+        self.pauses.insert(peer, Pause { until: Instant::now() + length, length, faulty });
     }
 }
