@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use groundswell_core::blob::PieceSet;
 use groundswell_core::blob::availability::distributed_ppm;
 use groundswell_core::node_id::NodeId;
-use groundswell_net::pieces::glimpse::Glimpse;
+use groundswell_net::pieces::glimpse::{Glimpse, Neighbour};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,17 @@ pub struct Spread {
     /// Whole copies that the others have together, in parts per million: as many as have the rarest piece, and the share of
     /// pieces that more of them have. What others have of which this node is no neighbour is not seen.
     pub copies_ppm: u64,
+}
+
+/// The members that are counted with all of the blob `glimpse` is of; the same as [`Spread::holders`].
+#[must_use]
+pub fn holders(glimpse: Option<&Glimpse>, serves: impl IntoIterator<Item = NodeId>, lean: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+    let neighbours = glimpse.map(|glimpse| glimpse.neighbours.as_slice()).unwrap_or_default();
+    let is_full = |neighbour: &&Neighbour| neighbour.holds.as_ref().is_some_and(PieceSet::is_full);
+    let lacks: BTreeSet<NodeId> = neighbours.iter().filter(|it| !is_full(it)).map(|it| it.peer).collect();
+    let completed = glimpse.into_iter().flat_map(|glimpse| glimpse.completed.iter().copied());
+    let full = neighbours.iter().filter(is_full).map(|it| it.peer);
+    serves.into_iter().chain(completed).chain(full).filter(|node| !lean.contains(node) && !lacks.contains(node)).collect()
 }
 
 impl Spread {
@@ -40,7 +51,7 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use groundswell_core::blob::Layout;
-    use groundswell_net::pieces::glimpse::{Gauge, Neighbour};
+    use groundswell_net::pieces::glimpse::Gauge;
 
     use super::*;
 
@@ -66,6 +77,8 @@ mod tests {
         // 1 says so in its record too; 4 has left the swarm; 5 was never in it.
         let spread = Spread::of(Some(&glimpse), [node(1), node(4), node(5)], &BTreeSet::new());
         assert_eq!(spread, Spread { holders: 3, copies_ppm: 3_750_000 });
+        let named = holders(Some(&glimpse), [node(1), node(2), node(4), node(5)], &BTreeSet::new());
+        assert_eq!(named, BTreeSet::from([node(1), node(4), node(5)]), "what 2 takes part with counts, not what it says");
         let spread = Spread::of(Some(&glimpse), [node(5)], &BTreeSet::from([node(2), node(4)]));
         assert_eq!(spread, Spread { holders: 2, copies_ppm: 2_250_000 }, "what the metered 2 and 4 have does not count");
     }

@@ -2,9 +2,10 @@
 //!
 //! A document counts as held by a connected peer that gives it back when asked, and a rollout also by a member whose
 //! record names that generation. Of a file the copies count that the members have together ([`crate::spread`]): once each
-//! piece is at enough of them, they complete each other without whoever published it.
+//! piece is at enough of them, they complete each other without whoever published it. Before that is taken for true, those
+//! that have a whole copy give some pieces of it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use groundswell_core::blob::PieceSet;
@@ -13,12 +14,16 @@ use groundswell_core::documents::Kind;
 use groundswell_core::documents::release::Release;
 use groundswell_core::node::Node;
 use groundswell_core::node_id::NodeId;
+use groundswell_net::pieces::Proof;
 use groundswell_net::pieces::glimpse::{Glimpse, Neighbour};
 use tokio::sync::watch;
 
 use super::{LOOK_EVERY, Observer, ObserverError};
 use crate::handle::Copies;
-use crate::spread::Spread;
+use crate::spread::{self, Spread};
+
+/// A proof holds for so long; who gave none may have the file by then.
+const PROVEN_FOR: Duration = Duration::from_secs(60);
 
 /// One document to publish.
 #[derive(Clone, Debug)]
@@ -125,10 +130,15 @@ impl Observer {
         // A rollout may name a roster that the mesh has and this command was not given.
         self.complete(within).await?;
         let files = self.wanted(files)?;
+        let mut words = Words::default();
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         loop {
             ticks.tick().await;
-            let now = self.progress(documents, &files, copies).await;
+            let mut now = self.progress(documents, &files, copies, &words).await;
+            if now.done() && self.hear_out(&files, copies, &mut words).await {
+                // Somebody does not have what it said: it does not count from now on.
+                now = self.progress(documents, &files, copies, &words).await;
+            }
             progress.send_if_modified(|last| {
                 let news = *last != now;
                 last.clone_from(&now);
@@ -159,7 +169,7 @@ impl Observer {
         Ok(wanted)
     }
 
-    async fn progress(&self, documents: &[Named], files: &[(NamedFile, usize)], copies: usize) -> Progress {
+    async fn progress(&self, documents: &[Named], files: &[(NamedFile, usize)], copies: usize, words: &Words) -> Progress {
         let (connected, all, statuses) = {
             let node = self.node.lock();
             let me = node.id();
@@ -196,11 +206,45 @@ impl Observer {
         for (file, takers) in files {
             let serves = statuses.iter().filter(|(_, status)| status.serves.contains(&file.sha256)).map(|(who, _)| *who);
             let glimpse = glimpses.get(&file.sha256);
-            let Spread { copies_ppm, .. } = Spread::of(glimpse, serves, &lean);
+            let not_counted = lean.union(&words.broken(&file.sha256)).copied().collect();
+            let Spread { copies_ppm, .. } = Spread::of(glimpse, serves, &not_counted);
             let takers_now = glimpse.map(|glimpse| self.takers_in(glimpse)).unwrap_or_default();
             held.push(Held { name: file.name.clone(), copies_ppm, need: copies.min(*takers), takers: takers_now });
         }
         Progress { peers: connected.len(), held }
+    }
+
+    /// Has members that count as having a file prove it, until there are as many as must be. Those that cannot be asked are
+    /// believed: their word is signed. Whether somebody did not.
+    async fn hear_out(&self, files: &[(NamedFile, usize)], copies: usize, words: &mut Words) -> bool {
+        let glimpses = self.swarms.glimpses();
+        let mut broken = false;
+        for (file, takers) in files {
+            let (serves, lean) = {
+                let node = self.node.lock();
+                let statuses = || node.ledger().statuses();
+                let serves = statuses().filter(|(_, status)| status.serves.contains(&file.sha256)).map(|(who, _)| *who);
+                let lean = statuses().filter(|(_, status)| status.lean).map(|(who, _)| *who);
+                (serves.collect::<BTreeSet<_>>(), lean.collect::<BTreeSet<_>>())
+            };
+            let not_counted = lean.union(&words.broken(&file.sha256)).copied().collect();
+            let holders = spread::holders(glimpses.get(&file.sha256), serves, &not_counted);
+            for peer in holders.into_iter().take(copies.min(*takers)) {
+                if words.stands(&file.sha256, &peer) {
+                    continue;
+                }
+                let mut chance = [0; 8];
+                // Without chance the pieces can be foretold, and are asked for all the same.
+                if let Err(error) = getrandom::fill(&mut chance) {
+                    tracing::warn!(%error, "no randomness");
+                }
+                let proof = self.swarms.prove(peer, file.sha256, u64::from_be_bytes(chance)).await;
+                let given = proof != Proof::Withheld;
+                broken |= !given;
+                words.heard.insert((file.sha256, peer), Word { given, at: tokio::time::Instant::now() });
+            }
+        }
+        broken
     }
 
     fn takers_in(&self, glimpse: &Glimpse) -> Vec<Taker> {
@@ -213,6 +257,31 @@ impl Observer {
             bytes_per_second: neighbour.sent.bytes_per_second(),
         };
         glimpse.neighbours.iter().map(taker).collect()
+    }
+}
+
+/// What members proved, or did not, of what they say they have.
+#[derive(Debug, Default)]
+struct Words {
+    heard: BTreeMap<(Digest, NodeId), Word>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    given: bool,
+    at: tokio::time::Instant,
+}
+
+impl Words {
+    /// Whether a member was heard out of late.
+    fn stands(&self, sha256: &Digest, peer: &NodeId) -> bool {
+        self.heard.get(&(*sha256, *peer)).is_some_and(|word| word.at.elapsed() < PROVEN_FOR)
+    }
+
+    /// Those that did not prove it of late.
+    fn broken(&self, sha256: &Digest) -> BTreeSet<NodeId> {
+        let of_it = self.heard.iter().filter(|((of, _), word)| of == sha256 && !word.given && word.at.elapsed() < PROVEN_FOR);
+        of_it.map(|((_, peer), _)| *peer).collect()
     }
 }
 
