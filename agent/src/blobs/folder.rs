@@ -51,7 +51,7 @@ pub(super) struct Found {
 }
 
 /// How a blob comes: each way has a file of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
     /// From peers.
     Download,

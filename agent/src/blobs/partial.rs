@@ -48,6 +48,9 @@ impl Partial {
         let failed = |error| shared.unwritable(blob, name.size_bytes, error);
         let list = sidecar::read_list(&shared.hashes(&blob)).map_err(failed)?;
         let list = list.filter(|list| sidecar::name_of(blob, list) == name);
+        if list.is_some() {
+            take_back_name(shared, name).map_err(failed)?;
+        }
         let file = files::open_in_place(&shared.part(&blob)).map_err(failed)?;
         let found = file.metadata().map_err(failed)?.len();
         let held = match &list {
@@ -104,8 +107,24 @@ impl Partial {
         self.state().closed = true;
     }
 
+    /// Notes what is here when enough came since the last time. The room of the data is reserved, that of the bitmap is
+    /// not: on a full disk it is tried again after as much again, and meanwhile a crash costs reading more.
+    fn note_if_due(&self) -> Result<(), SinkError> {
+        if self.state().unnoted_bytes < CHECKPOINT_BYTES {
+            return Ok(());
+        }
+        match self.note() {
+            Ok(()) => Ok(()),
+            Err(Unnoted::Bitmap(error)) if files::is_full(&error) => {
+                tracing::warn!(blob = %self.name.sha256, %error, "how far a download is cannot be noted: the disk is full");
+                Ok(())
+            }
+            Err(error) => Err(self.sink_error(error.into())),
+        }
+    }
+
     /// Flushes the data, and only then the bitmap that speaks of it.
-    fn note(&self) -> io::Result<()> {
+    fn note(&self) -> Result<(), Unnoted> {
         let _one_at_a_time = self.checkpoint.lock().expect("no holder of this lock panics");
         let held = {
             let mut state = self.state();
@@ -115,8 +134,8 @@ impl Partial {
             state.unnoted_bytes = 0;
             state.held.clone()
         };
-        self.file.sync_data()?;
-        sidecar::write_have(&self.shared.have(&self.name.sha256), &held)
+        self.file.sync_data().map_err(Unnoted::Data)?;
+        sidecar::write_have(&self.shared.have(&self.name.sha256), &held).map_err(Unnoted::Bitmap)
     }
 
     /// The complete file has another digest than its name: finds the pieces that this disk damaged.
@@ -139,7 +158,7 @@ impl Partial {
         drop(state);
         match self.note() {
             Ok(()) => SinkError::Damaged { pieces },
-            Err(error) => self.sink_error(error),
+            Err(error) => self.sink_error(error.into()),
         }
     }
 
@@ -188,14 +207,13 @@ impl PieceSink for Partial {
         }
         let range = self.layout.range(piece).expect("the mesh writes only verified pieces, and those exist");
         self.file.write_all_at(bytes, range.start).map_err(|error| self.sink_error(error))?;
-        let due = {
+        {
             let mut state = self.state();
             state.held.insert(piece);
             state.unnoted_bytes += range.end - range.start;
-            state.unnoted_bytes >= CHECKPOINT_BYTES
-        };
+        }
         self.sha256.advance(&self.file, |piece| self.state().held.contains(piece), (piece, bytes))?;
-        if due { self.note().map_err(|error| self.sink_error(error)) } else { Ok(()) }
+        self.note_if_due()
     }
 
     fn finish(&self) -> Result<(), SinkError> {
@@ -232,11 +250,36 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let unnoted_bytes = self.state().unnoted_bytes;
         if unnoted_bytes > 0
-            && let Err(error) = self.note()
+            && let Err(error) = self.note().map_err(io::Error::from)
         {
             tracing::warn!(blob = %self.name.sha256, %error, "the progress of a download was not noted");
         }
     }
+}
+
+/// Why it was not noted what is here.
+#[derive(Debug)]
+enum Unnoted {
+    /// The data is not known to be on disk.
+    Data(io::Error),
+    /// The data is, the bitmap beside it is an older one.
+    Bitmap(io::Error),
+}
+
+impl From<Unnoted> for io::Error {
+    fn from(unnoted: Unnoted) -> Self {
+        match unnoted {
+            Unnoted::Data(error) | Unnoted::Bitmap(error) => error,
+        }
+    }
+}
+
+/// A file that got its name and was not known to keep it, since the folder could not be flushed: it goes on as what it was
+/// before, with everything that is in it.
+fn take_back_name(shared: &Shared, name: BlobName) -> io::Result<()> {
+    let (named, part) = (shared.path(&name.sha256), shared.part(&name.sha256));
+    let is_whole = std::fs::metadata(&named).is_ok_and(|found| found.is_file() && found.len() == name.size_bytes);
+    if is_whole && !part.exists() { std::fs::rename(named, part) } else { Ok(()) }
 }
 
 /// Starts from nothing: what is there is not this blob's.

@@ -146,6 +146,11 @@ struct State {
     opening: BTreeSet<Digest>,
     /// Blobs that tools on this machine are bringing.
     putting: BTreeSet<Digest>,
+    /// Blobs whose files are being removed; that takes long, so the lock is not held meanwhile.
+    removing: BTreeSet<Digest>,
+    /// Blobs on their way in whose room was found free, until they are done with it or take it from the file system: how many
+    /// bytes. By the way that they come.
+    promised: BTreeMap<(Digest, Way), u64>,
 }
 
 /// A blob that is here as a whole.
@@ -262,7 +267,7 @@ impl BlobStore {
                 let same = partial.name() == name;
                 return if same { Ok(Begun::Partial(partial)) } else { Err(DownloadError::Contradiction(blob)) };
             }
-            if !state.opening.insert(blob) {
+            if state.removing.contains(&blob) || !state.opening.insert(blob) {
                 return Err(DownloadError::Underway(blob));
             }
         }
@@ -270,6 +275,7 @@ impl BlobStore {
             self.shared.make_room(blob, Way::Download, name.size_bytes).and_then(|()| Partial::open(&self.shared, name, layout));
         let mut state = self.shared.state();
         state.opening.remove(&blob);
+        state.promised.remove(&(blob, Way::Download));
         let partial = Arc::new(opened?);
         state.underway.insert(blob, Arc::downgrade(&partial));
         Ok(Begun::Partial(partial))
@@ -317,11 +323,14 @@ impl Shared {
 
     /// Whether nobody else puts the blob already; then it is being put from now on.
     pub(super) fn begin_put(&self, sha256: Digest) -> bool {
-        self.state().putting.insert(sha256)
+        let mut state = self.state();
+        !state.removing.contains(&sha256) && state.putting.insert(sha256)
     }
 
     pub(super) fn end_put(&self, sha256: &Digest) {
-        self.state().putting.remove(sha256);
+        let mut state = self.state();
+        state.putting.remove(sha256);
+        state.promised.remove(&(*sha256, Way::Put));
     }
 
     pub(super) fn path(&self, sha256: &Digest) -> PathBuf {
@@ -359,18 +368,22 @@ impl Shared {
     fn remove(&self, sha256: &Digest) -> io::Result<()> {
         let underway = self.state().underway.remove(sha256).and_then(|partial| partial.upgrade());
         underway.inspect(|partial| partial.abandon());
-        let mut state = self.state();
-        if state.whole.remove(sha256).is_some() {
-            self.announce(&state);
-        }
         let mut paths = vec![self.path(sha256), self.part(sha256), self.have(sha256), self.hashes(sha256)];
-        if !state.putting.contains(sha256) {
-            paths.push(self.put(sha256));
+        {
+            let mut state = self.state();
+            if state.whole.remove(sha256).is_some() {
+                self.announce(&state);
+            }
+            if !state.putting.contains(sha256) {
+                paths.push(self.put(sha256));
+            }
+            // Until its files are gone nobody begins to bring it anew. Should two remove it, the first one ends that.
+            state.removing.insert(*sha256);
         }
-        for path in paths {
-            files::remove(&path)?;
-        }
-        files::sync_folder(&self.settings.folder)
+        let removed = paths.iter().try_for_each(|path| files::remove(path));
+        let removed = removed.and_then(|()| files::sync_folder(&self.settings.folder));
+        self.state().removing.remove(sha256);
+        removed
     }
 
     /// A blob got its name on disk.
@@ -380,12 +393,14 @@ impl Shared {
         underway.inspect(|partial| partial.abandon());
         let mut state = self.state();
         state.underway.remove(&sha256);
+        state.promised.retain(|(other, _), _| *other != sha256);
         state.uses += 1;
         let whole = Whole { list: Arc::new(list), used: state.uses, came: Some(Instant::now()) };
         state.whole.insert(sha256, whole);
         self.announce(&state);
         // What came of it in part is not needed any more.
         let put = (!state.putting.contains(&sha256)).then(|| self.put(&sha256));
+        drop(state);
         for path in [self.part(&sha256), self.have(&sha256)].into_iter().chain(put) {
             if let Err(error) = files::remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "what came in part cannot be removed");
@@ -396,14 +411,18 @@ impl Shared {
     /// A blob's file is not what it was: it is forgotten and removed.
     pub(super) fn damaged(&self, sha256: &Digest) -> LookupError {
         tracing::error!(blob = %sha256, "a blob was damaged on disk and is removed");
-        let mut state = self.state();
-        state.whole.remove(sha256);
-        self.announce(&state);
+        {
+            let mut state = self.state();
+            state.whole.remove(sha256);
+            state.removing.insert(*sha256);
+            self.announce(&state);
+        }
         for path in [self.path(sha256), self.hashes(sha256)] {
             if let Err(error) = files::remove(&path) {
                 tracing::error!(path = %path.display(), %error, "a damaged blob cannot be removed");
             }
         }
+        self.state().removing.remove(sha256);
         LookupError::Damaged(*sha256)
     }
 
@@ -479,18 +498,25 @@ impl Shared {
         // What comes of the same blob the other way takes room of its own, until one of them is whole.
         let others = parts.iter().filter(|part| !own(part));
         {
-            let state = self.state();
+            let mut state = self.state();
             let whole = state.whole.iter().filter(|(other, _)| **other != blob);
             let besides = others.clone().filter(|part| part.sha256 != blob);
             if whole.clone().count() + besides.count() >= BLOBS {
                 return Err(DownloadError::TooMany);
             }
             let whole = whole.map(|(_, whole)| whole.list.layout().size_bytes());
-            let taken = whole.chain(others.map(|part| part.size_bytes)).fold(0, u64::saturating_add);
+            // What others found free and have not taken yet is not free.
+            let on_disk = |other: &Digest, way: Way| {
+                parts.iter().find(|part| part.sha256 == *other && part.way == way).map_or(0, |part| part.size_bytes)
+            };
+            let promised = state.promised.iter().filter(|((other, other_way), _)| (*other, *other_way) != (blob, way));
+            let promised = promised.map(|((other, way), bytes)| bytes.saturating_sub(on_disk(other, *way)));
+            let taken = whole.chain(others.map(|part| part.size_bytes)).chain(promised).fold(0, u64::saturating_add);
             let left_bytes = self.settings.quota_bytes.saturating_sub(taken);
             if needed_bytes > left_bytes {
                 return Err(DownloadError::Quota { blob, needed_bytes, left_bytes });
             }
+            state.promised.insert((blob, way), needed_bytes);
         }
         // What a stopped download has taken already is not needed again.
         self.check_free(blob, needed_bytes.saturating_sub(here))

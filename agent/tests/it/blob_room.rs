@@ -161,6 +161,23 @@ fn what_an_interrupted_put_left_counts_and_makes_room() {
     assert_eq!(store.put_bytes_here(&sha256), 0);
 }
 
+#[test]
+fn puts_at_the_same_time_keep_the_quota_together_though_nothing_of_them_is_written_yet() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder);
+    let (one, two) = (bytes(1, 6), bytes(2, 6));
+    let mut first = store.put(Digest::of(&one), 6 * 65_536).unwrap();
+    let second = store.put(Digest::of(&two), 6 * 65_536);
+    assert!(matches!(second, Err(PutError::Room(DownloadError::Quota { left_bytes: 262_144, .. }))), "{second:?}");
+    let download = store.download(name(&two));
+    assert!(matches!(download, Err(DownloadError::Quota { .. })), "{download:?}");
+    // What is written is not counted twice, and what ends is not counted any more.
+    first.write(&one[..3 * PIECE]).unwrap();
+    store.put(Digest::of(&bytes(3, 4)), 4 * 65_536).unwrap();
+    drop(first);
+    assert!(store.put(Digest::of(&two), 6 * 65_536).is_ok());
+}
+
 fn files_of(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }

@@ -518,3 +518,31 @@ fn what_nobody_puts_any_more_gives_way_to_a_download_of_the_same_blob() {
     download.finish().unwrap();
     assert_eq!(store.put_bytes_here(&sample.name.sha256), 0);
 }
+
+#[test]
+fn a_file_that_got_its_name_and_no_more_before_the_disk_failed_is_not_fetched_again() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(5 * PIECE + 1);
+    let store = open(&folder);
+    let partial = begin(&store, &sample);
+    fill(&partial, &sample, 0..6);
+    drop(partial);
+    // The folder could not be flushed after this.
+    std::fs::rename(sample.file(folder.path(), ".part"), sample.file(folder.path(), "")).unwrap();
+    let again = begin(&store, &sample);
+    assert!(again.held().is_full(), "{:?}", held(&again));
+    again.finish().unwrap();
+    assert!(store.open_verified(&sample.name.sha256).is_ok());
+    // What only has the name and the length is found out, piece by piece.
+    let other = TempDir::new().unwrap();
+    let store = open(&other);
+    let partial = begin(&store, &sample);
+    fill(&partial, &sample, [1].into_iter());
+    drop(partial);
+    std::fs::remove_file(sample.file(other.path(), ".part")).unwrap();
+    std::fs::remove_file(sample.file(other.path(), ".have")).unwrap();
+    let mut foreign = sample.bytes.clone();
+    foreign[2 * PIECE] ^= 1;
+    std::fs::write(sample.file(other.path(), ""), foreign).unwrap();
+    assert_eq!(held(&begin(&store, &sample)), [0, 1, 3, 4, 5]);
+}
