@@ -1,7 +1,8 @@
 //! Runs the core's effects strictly in order: what must be durable is durable before what follows it is done.
 //!
 //! Consecutive `Persist`s are one commit. When a commit fails, everything from it on waits in the queue, untouched and in
-//! order, until a later run commits it: nothing is ever published that is not on disk (design, section 7, rule 2).
+//! order, until a later run commits it: nothing is ever published that is not on disk (design, section 7, rule 2). Whoever
+//! runs them may answer questions while a commit waits for its disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,39 +32,43 @@ pub trait Hands {
     fn perform(&mut self, effect: Effect);
 }
 
-/// Runs `queue` from its front until it is empty or a commit fails; then the batch that failed is back at its front.
-///
-/// Not cancel-safe: a batch taken from the queue is lost when the future is dropped during its commit. The driver
-/// drops it only at its own end.
-///
-/// # Errors
-/// The commit's error. What stands before the failed batch is done, what stands after it is not.
-pub async fn run(queue: &mut VecDeque<Effect>, store: &Arc<dyn Durable>, hands: &mut impl Hands) -> Result<(), CommitError> {
-    while let Some(effect) = queue.pop_front() {
-        let Effect::Persist { key, value } = effect else {
-            hands.perform(effect);
-            continue;
-        };
-        let mut batch = vec![(key, value)];
-        while let Some(Effect::Persist { .. }) = queue.front() {
-            if let Some(Effect::Persist { key, value }) = queue.pop_front() {
-                batch.push((key, value));
+/// Performs what stands in front of the next batch and takes that off the queue; `None` when all is done. Nothing that stands
+/// behind the batch may be done before it is durable: [`commit`] it, or [`put_back`].
+pub fn next_batch(queue: &mut VecDeque<Effect>, hands: &mut impl Hands) -> Option<Vec<Change>> {
+    loop {
+        match queue.pop_front()? {
+            Effect::Persist { key, value } => {
+                let mut batch = vec![(key, value)];
+                while let Some(Effect::Persist { .. }) = queue.front() {
+                    if let Some(Effect::Persist { key, value }) = queue.pop_front() {
+                        batch.push((key, value));
+                    }
+                }
+                return Some(batch);
             }
-        }
-        let durable = Arc::clone(store);
-        let (batch, outcome) = blocking(move || {
-            let outcome = durable.commit(&batch);
-            (batch, outcome)
-        })
-        .await;
-        if let Err(error) = outcome {
-            for (key, value) in batch.into_iter().rev() {
-                queue.push_front(Effect::Persist { key, value });
-            }
-            return Err(error);
+            effect => hands.perform(effect),
         }
     }
-    Ok(())
+}
+
+/// Makes a batch durable. Gives it back, to be put back where that failed. Not cancel-safe: with the future the batch is lost,
+/// durable or not.
+///
+/// # Errors
+/// The store's; nothing that stands behind the batch is done then.
+pub async fn commit(store: Arc<dyn Durable>, batch: Vec<Change>) -> (Vec<Change>, Result<(), CommitError>) {
+    blocking(move || {
+        let outcome = store.commit(&batch);
+        (batch, outcome)
+    })
+    .await
+}
+
+/// Puts a batch that is not durable in front of everything that waits for it.
+pub fn put_back(queue: &mut VecDeque<Effect>, batch: Vec<Change>) {
+    for (key, value) in batch.into_iter().rev() {
+        queue.push_front(Effect::Persist { key, value });
+    }
 }
 
 /// Runs what waits for a disk where that is allowed. A panic there goes on here.

@@ -255,6 +255,18 @@ pub enum Request {
     Publish { bytes: Vec<u8>, reply: Reply<Result<Accepted, PublishError>> },
 }
 
+impl Request {
+    /// Whether it changes nothing: it can be answered at any time.
+    #[must_use]
+    pub fn is_question(&self) -> bool {
+        match self {
+            Self::Status(_) | Self::Rollouts(_) | Self::Leases(_) | Self::Roster(_) | Self::Peers(_) | Self::Blobs(_) => true,
+            Self::Explain { .. } | Self::Documents(_) | Self::Document { .. } => true,
+            Self::Publish { .. } => false,
+        }
+    }
+}
+
 /// A running node, as its local clients see it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Handle {

@@ -1,7 +1,8 @@
 //! Links that downloads need beside the node's own: a swarm of nodes with three links each leaves uplinks idle.
 //!
 //! While an artifact is fetched a node sees to it that it is connected to sixteen members, drawn by chance, each node
-//! another set. Who stays long without a download hangs up on them: links cost traffic. Pure; the driver dials.
+//! another set, and others when these do not come. Who stays long without a download hangs up on them, but not on those that
+//! it still gives to: links cost traffic. Pure; the driver dials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,6 +19,8 @@ const COMPANY: usize = 16;
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Links stay for so long after the last download: others may still need what this node has.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+/// And no longer than this, though somebody takes from here all the time: whoever needs the link makes it again.
+const KEPT_AT_MOST: Duration = Duration::from_secs(10 * 60);
 
 /// Whom this node dialled for its downloads.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub(super) struct Company {
     invited: BTreeMap<NodeId, Instant>,
     /// When the last download ended.
     since: Option<Instant>,
+    /// How often members were chosen: each time others come first.
+    rounds: u64,
 }
 
 impl Company {
@@ -52,23 +57,38 @@ impl Company {
             let away = member.node != me && !connected.contains(&member.node) && !recently(&member.node);
             away && !member.convicted && !member.addresses.is_empty()
         });
-        let mut open: Vec<(Digest, &PeerView)> = open.map(|it| (Digest::of(&[me.0, it.node.0].concat()), it)).collect();
-        open.sort_unstable_by_key(|(order, _)| *order);
+        let open = in_own_order(me, self.rounds, open);
         let room = room.saturating_sub(under_way);
-        let chosen: Vec<_> = open.into_iter().take(room).map(|(_, it)| (it.node, it.addresses.clone())).collect();
+        let chosen: Vec<_> = open.into_iter().take(room).map(|it| (it.node, it.addresses.clone())).collect();
+        self.rounds += u64::from(!chosen.is_empty());
         self.invited.extend(chosen.iter().map(|(peer, _)| (*peer, now)));
         chosen
     }
 
-    /// No download is under way: on whom to hang up now.
-    pub(super) fn part(&mut self, now: Instant) -> Vec<NodeId> {
+    /// No download is under way: on whom to hang up now. Not on those that take pieces from here, for a while.
+    pub(super) fn part(&mut self, now: Instant, takers: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) < KEPT_FOR {
+        let kept = now.saturating_duration_since(since);
+        if kept < KEPT_FOR {
             return Vec::new();
         }
-        self.since = None;
-        std::mem::take(&mut self.invited).into_keys().collect()
+        let stays = |peer: &NodeId| kept < KEPT_AT_MOST && takers.contains(peer);
+        let (stay, go): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.invited).into_iter().partition(|(peer, _)| stays(peer));
+        self.invited = stay;
+        if self.invited.is_empty() {
+            self.since = None;
+        }
+        go.into_keys().collect()
     }
+}
+
+/// Members in an order of this node's own, another in each round: not everybody turns to the same, and nobody for ever.
+pub(super) fn in_own_order<'a>(me: NodeId, round: u64, members: impl Iterator<Item = &'a PeerView>) -> Vec<&'a PeerView> {
+    let order = |it: &PeerView| Digest::of(&[&me.0[..], &it.node.0, &round.to_be_bytes()].concat());
+    let mut ordered: Vec<(Digest, &PeerView)> = members.map(|it| (order(it), it)).collect();
+    ordered.sort_unstable_by_key(|(order, _)| *order);
+    ordered.into_iter().map(|(_, it)| it).collect()
 }
 
 #[cfg(test)]
@@ -123,11 +143,37 @@ mod tests {
         let (members, now) = ([member(2), member(3)], Instant::now());
         let mut company = Company::default();
         invited(&mut company, now, 1, &[], &members);
-        assert!(company.any() && company.part(now).is_empty());
+        let nobody = BTreeSet::new();
+        assert!(company.any() && company.part(now, &nobody).is_empty());
         let later = now + KEPT_FOR / 2;
         invited(&mut company, later, 1, &[2, 3], &members);
-        assert!(company.part(later).is_empty() && company.part(now + KEPT_FOR).is_empty(), "another one began meanwhile");
-        assert_eq!(company.part(later + KEPT_FOR), [node(2), node(3)]);
+        let is_kept = company.part(later, &nobody).is_empty() && company.part(now + KEPT_FOR, &nobody).is_empty();
+        assert!(is_kept, "another one began meanwhile");
+        assert_eq!(company.part(later + KEPT_FOR, &nobody), [node(2), node(3)]);
         assert!(!company.any());
+    }
+
+    #[test]
+    fn who_still_takes_pieces_keeps_its_link_for_ten_minutes_at_most() {
+        let (members, now) = ([member(2), member(3)], Instant::now());
+        let mut company = Company::default();
+        invited(&mut company, now, 1, &[], &members);
+        let takers = BTreeSet::from([node(3)]);
+        assert!(company.part(now, &takers).is_empty());
+        assert_eq!(company.part(now + KEPT_FOR, &takers), [node(2)]);
+        assert!(company.part(now + KEPT_FOR * 2, &takers).is_empty());
+        assert_eq!(company.part(now + KEPT_AT_MOST, &takers), [node(3)]);
+    }
+
+    #[test]
+    fn in_each_round_others_come_first() {
+        let members: Vec<PeerView> = (0..100).map(member).collect();
+        let first = |me: u8, round| in_own_order(node(me), round, members.iter()).first().map(|it| it.node);
+        let firsts: BTreeSet<_> = (0..20).map(|round| first(1, round)).collect();
+        assert!(firsts.len() > 10, "{firsts:?}");
+        assert_ne!(
+            (0..4).map(|round| first(1, round)).collect::<Vec<_>>(),
+            (0..4).map(|round| first(2, round)).collect::<Vec<_>>()
+        );
     }
 }

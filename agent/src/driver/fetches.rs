@@ -20,7 +20,9 @@ use groundswell_net::blobs::limits::PUBLISHED_ROSTER_BYTES;
 use groundswell_net::blobs::{FetchError, Fetcher, PieceSink, Progress, SinkError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use super::company::in_own_order;
 use crate::blobs::{Begun, BlobStore, DownloadError};
 use crate::effects::blocking;
 use crate::handle::DownloadView;
@@ -29,6 +31,10 @@ use crate::handle::DownloadView;
 const NEWS: usize = 16;
 /// How long no peer may have a missing piece before the core is told.
 const NO_SOURCE_AFTER: Duration = Duration::from_secs(5);
+/// When a download has not grown for so long, members are dialled that have all of it, whoever is connected and says so too.
+const STALLS_AFTER: Duration = Duration::from_secs(10);
+/// So many at a time.
+const DIALLED: usize = 2;
 /// Pause between two rounds of asking everybody for a roster.
 const ROSTER_PAUSE: Duration = Duration::from_secs(2);
 /// Pause before a blob is tried again whose last download still writes its last piece.
@@ -58,6 +64,8 @@ pub(super) struct Fetches {
     again: BTreeMap<Digest, usize>,
     /// Peers on this node's own network.
     near: BTreeSet<NodeId>,
+    /// How often members were looked for.
+    rounds: u64,
 }
 
 struct Task {
@@ -65,6 +73,8 @@ struct Task {
     size_bytes: u64,
     /// How many tenths of it were told.
     told_tenths: Option<u32>,
+    /// How many pieces were here when last there were more than before, and when that was.
+    grown: (u32, Instant),
     peers: watch::Sender<Vec<NodeId>>,
     progress: watch::Receiver<Progress>,
     task: JoinHandle<()>,
@@ -80,7 +90,7 @@ impl Fetches {
     pub(super) fn new(fetcher: Arc<Fetcher>, blobs: BlobStore) -> (Self, mpsc::Receiver<News>) {
         let (news, inbox) = mpsc::channel(NEWS);
         let (artifacts, rosters, again, near) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        (Self { fetcher, blobs, news, artifacts, rosters, again, near }, inbox)
+        (Self { fetcher, blobs, news, artifacts, rosters, again, near, rounds: 0 }, inbox)
     }
 
     /// These peers are on this node's own network: they are asked first from now on.
@@ -110,7 +120,8 @@ impl Fetches {
         let download = download(Arc::clone(&self.fetcher), self.blobs.clone(), name, known, say, self.news.clone());
         let task = tokio::spawn(download);
         let products = BTreeSet::from([product]);
-        let task = Task { products, size_bytes: name.size_bytes, told_tenths: None, peers, progress, task };
+        let grown = (0, Instant::now());
+        let task = Task { products, size_bytes: name.size_bytes, told_tenths: None, grown, peers, progress, task };
         self.artifacts.insert(name.sha256, task);
     }
 
@@ -133,7 +144,9 @@ impl Fetches {
         let again = self.again.get(&digest).copied().unwrap_or(0);
         let most_bytes = published_bytes(size_bytes);
         let task = tokio::spawn(roster(Arc::clone(&self.fetcher), digest, most_bytes, again, known, self.news.clone()));
-        self.rosters.insert(digest, Task { products: BTreeSet::new(), size_bytes, told_tenths: None, peers, progress, task });
+        let grown = (0, Instant::now());
+        let task = Task { products: BTreeSet::new(), size_bytes, told_tenths: None, grown, peers, progress, task };
+        self.rosters.insert(digest, task);
     }
 
     /// A download ended, or says something: for which products.
@@ -156,19 +169,28 @@ impl Fetches {
     }
 
     /// Tells every download whom it may ask. Returns members worth connecting to: those that say they have an artifact
-    /// of which no connected peer says so.
-    pub(super) fn refresh(&mut self, connected: &BTreeSet<NodeId>, members: &[PeerView]) -> Vec<(NodeId, Vec<String>)> {
+    /// of which no connected peer says so, or one that does not grow. Others each time.
+    pub(super) fn refresh(
+        &mut self,
+        me: NodeId,
+        connected: &BTreeSet<NodeId>,
+        members: &[PeerView],
+    ) -> Vec<(NodeId, Vec<String>)> {
         let mut wanted = BTreeMap::new();
-        for (sha256, task) in &self.artifacts {
+        self.rounds += 1;
+        for (sha256, task) in &mut self.artifacts {
+            let stalls = task.stalls(Instant::now());
             let says: BTreeSet<NodeId> = members
                 .iter()
                 .filter(|member| !member.convicted && member.serves.contains(sha256))
                 .map(|member| member.node)
                 .collect();
             set(&task.peers, best_first(connected, &says, &self.near));
-            if connected.is_disjoint(&says) {
-                let far = members.iter().filter(|member| says.contains(&member.node) && !member.addresses.is_empty());
-                wanted.extend(far.take(2).map(|member| (member.node, member.addresses.clone())));
+            if connected.is_disjoint(&says) || stalls {
+                let is_far = |member: &&PeerView| says.contains(&member.node) && !connected.contains(&member.node);
+                let far = members.iter().filter(is_far).filter(|member| !member.addresses.is_empty() && member.node != me);
+                let far = in_own_order(me, self.rounds, far).into_iter().take(DIALLED);
+                wanted.extend(far.map(|member| (member.node, member.addresses.clone())));
             }
         }
         for task in self.rosters.values() {
@@ -203,6 +225,15 @@ impl Fetches {
 }
 
 impl Task {
+    /// Whether it has not grown for long.
+    fn stalls(&mut self, now: Instant) -> bool {
+        let held = self.progress.borrow().held;
+        if held > self.grown.0 {
+            self.grown = (held, now);
+        }
+        now.saturating_duration_since(self.grown.1) >= STALLS_AFTER
+    }
+
     fn view(&self, sha256: Digest) -> DownloadView {
         let progress = self.progress.borrow();
         DownloadView {

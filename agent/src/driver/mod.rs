@@ -44,11 +44,14 @@ use crate::install::Devices;
 use crate::outer::delivery::Brought;
 use crate::outer::keeper::Pushed;
 use crate::outer::visitor::Visitor;
+use crate::store::CommitError;
 
 /// How often the peers of downloads under way are looked at: who serves what arrives as records, not as events.
 const SOURCES_EVERY: Duration = Duration::from_secs(2);
 /// Peers found on the local network are dialled while fewer are connected; the core chooses the rest.
 const LOCAL_PEERS: usize = 8;
+/// Requests that are put off while a disk is being waited for; then no question is read either.
+const POSTPONED: usize = 16;
 
 /// Why the loop ended before it was told to.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +133,8 @@ pub(crate) struct Driver {
     fetched: mpsc::Receiver<News>,
     brought: mpsc::Receiver<Brought>,
     queue: VecDeque<Effect>,
+    /// What was asked while a disk was being waited for, and changes something. At most [`POSTPONED`].
+    postponed: Vec<Request>,
     fault: Option<Fault>,
     clock: Clock,
     alarm: Alarm,
@@ -168,6 +173,7 @@ impl Driver {
             fetched,
             brought,
             queue: parts.initial.into(),
+            postponed: Vec::new(),
             fault: None,
             alarm: Alarm::new(parts.clock.clone()).map_err(DriverError::Timer)?,
             look_at_sources: Instant::now(),
@@ -272,13 +278,17 @@ impl Driver {
     /// Runs what is queued and sets the alarm. When the store fails, says so once and keeps the rest for later.
     async fn settle(&mut self) {
         loop {
-            match effects::run(&mut self.queue, &self.store, &mut self.hands).await {
+            match self.run_effects().await {
                 Ok(()) => self.store_works(),
-                Err(error) => return self.store_fails(&error),
+                Err(error) => {
+                    self.store_fails(&error);
+                    return self.answer_postponed();
+                }
             }
             for (product, report) in std::mem::take(&mut self.hands.refused_steps) {
                 self.feed(Input::Device { product, report });
             }
+            self.answer_postponed();
             if self.queue.is_empty() {
                 break;
             }
@@ -289,7 +299,39 @@ impl Driver {
         }
     }
 
-    fn store_fails(&mut self, error: &crate::store::CommitError) {
+    /// Runs what is queued. While a disk makes a batch durable, questions are answered as things stand in memory; whatever
+    /// changes something waits. Not cancel-safe.
+    async fn run_effects(&mut self) -> Result<(), CommitError> {
+        while let Some(batch) = effects::next_batch(&mut self.queue, &mut self.hands) {
+            let mut commit = std::pin::pin!(effects::commit(Arc::clone(&self.store), batch));
+            let (batch, outcome) = loop {
+                tokio::select! {
+                    done = &mut commit => break done,
+                    Some(request) = self.sources.requests.recv(), if self.postponed.len() < POSTPONED => {
+                        if request.is_question() {
+                            self.answer(request);
+                        } else {
+                            self.postponed.push(request);
+                        }
+                    }
+                }
+            };
+            if let Err(error) = outcome {
+                effects::put_back(&mut self.queue, batch);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was asked while a disk was being waited for.
+    fn answer_postponed(&mut self) {
+        for request in std::mem::take(&mut self.postponed) {
+            self.answer(request);
+        }
+    }
+
+    fn store_fails(&mut self, error: &CommitError) {
         let detail = format!("{error}: {}", error.source);
         self.hands.fail_waiting(&detail);
         match &mut self.fault {
@@ -418,7 +460,8 @@ impl Driver {
     fn look_at_sources(&mut self) {
         self.look_at_sources = Instant::now() + SOURCES_EVERY;
         if !self.hands.fetches.exchanges() {
-            for peer in self.company.part(Instant::now()) {
+            let takers = self.takers_here();
+            for peer in self.company.part(Instant::now(), &takers) {
                 // A link that the node needs otherwise is made again.
                 let _ = self.hands.network.hangup(peer, "the download is over");
             }
@@ -429,13 +472,13 @@ impl Driver {
         self.tell_progress();
         let members = self.node.lock().peers(self.clock.now());
         let suppliers = self.hands.suppliers();
-        for (peer, addresses) in self.hands.fetches.refresh(&suppliers, &members) {
+        let me = self.hands.network.local_id();
+        for (peer, addresses) in self.hands.fetches.refresh(me, &suppliers, &members) {
             // Tried again with the next look.
             let _ = self.hands.network.dial(Some(peer), addresses);
         }
         // A metered node passes nothing on, and does not need more links than it has.
         if self.hands.fetches.exchanges() && !self.lean {
-            let me = self.hands.network.local_id();
             for (peer, addresses) in self.company.invite(Instant::now(), me, &self.hands.connected, &members) {
                 let _ = self.hands.network.dial(Some(peer), addresses);
             }

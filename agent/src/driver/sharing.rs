@@ -85,6 +85,14 @@ impl Driver {
         }
     }
 
+    /// Members that take part in some swarm here and lack something of it.
+    pub(super) fn takers_here(&self) -> BTreeSet<NodeId> {
+        let glimpses = self.swarms.glimpses();
+        let neighbours = glimpses.values().flat_map(|glimpse| &glimpse.neighbours);
+        let lack = neighbours.filter(|it| it.holds.as_ref().is_some_and(|holds| !holds.is_full()));
+        lack.map(|neighbour| neighbour.peer).collect()
+    }
+
     /// What others lack and take part in here.
     pub(super) fn uploads(&self, seen: &Neighbourhood) -> Vec<UploadView> {
         let lacks = |neighbour: &&Neighbour| neighbour.holds.as_ref().is_some_and(|holds| !holds.is_full());
