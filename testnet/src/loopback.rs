@@ -26,8 +26,18 @@ const GROWTH_MIB: f64 = 32.0;
 /// Most processor time, ÷ that of sendme.
 const CPU: f64 = 1.5;
 
+const NGINX: &str = "nginx";
 /// Serves one folder with `sendfile`, where there is no nginx.
 const STAND_IN: &str = include_str!("../bench/sendfile_server.py");
+
+/// What is measured beside the agents, and may be missing on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Rival {
+    /// nginx, with curl and sha256sum.
+    Nginx,
+    /// sendme.
+    Sendme,
+}
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +82,17 @@ impl LoopbackOutcome {
         ]
     }
 
-    /// What is not as it must be.
+    /// What is not as it must be. A comparison that could not be made shows nothing, unless it was waived: `without`.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self, without: &[Rival]) -> Vec<String> {
         let mut complaints = Vec::new();
+        let nginx =
+            if self.web_server == NGINX { self.web.as_ref().err().cloned() } else { Some("nginx is not in PATH".to_owned()) };
+        for (rival, missing) in [(Rival::Nginx, nginx), (Rival::Sendme, self.sendme.as_ref().err().cloned())] {
+            if let Some(reason) = missing.filter(|_| !without.contains(&rival)) {
+                complaints.push(format!("not compared: {reason}"));
+            }
+        }
         if self.growth_mib > GROWTH_MIB {
             complaints.push(format!("memory: {:.1} MiB more, at most {GROWTH_MIB}", self.growth_mib));
         }
@@ -160,7 +177,7 @@ impl LoopbackBench {
 
     async fn web(&self, folder: &Path) -> (&'static str, Result<Way, String>) {
         let nginx = in_path("nginx");
-        let name = if nginx.is_some() { "nginx" } else { "a server in Python with sendfile, as a stand-in for nginx" };
+        let name = if nginx.is_some() { NGINX } else { "a server in Python with sendfile, as a stand-in for nginx" };
         (name, self.web_with(nginx, folder).await)
     }
 
@@ -252,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_that_is_missed_is_named_and_what_did_not_run_has_none() {
+    fn a_bar_that_is_missed_is_named_and_so_is_what_did_not_run_unless_it_was_waived() {
         let way = |mb_per_s, cpu_s| Way { took_s: 1.0, mb_per_s, cpu_s };
         let fine = LoopbackOutcome {
             agents: way(300.0, 6.0),
@@ -261,8 +278,11 @@ mod tests {
             web: Ok(way(600.0, 2.0)),
             sendme: Err("sendme is not in PATH".to_owned()),
         };
-        assert_eq!(fine.complaints(), Vec::<String>::new());
+        assert_eq!(fine.complaints(&[]), ["not compared: sendme is not in PATH"]);
+        assert_eq!(fine.complaints(&[Rival::Sendme]), Vec::<String>::new());
         let bad = LoopbackOutcome { growth_mib: 33.0, sendme: Ok(way(310.0, 3.9)), ..fine };
-        assert_eq!(bad.complaints().len(), 3);
+        assert_eq!(bad.complaints(&[]).len(), 3);
+        let stand_in = LoopbackOutcome { web_server: "a stand-in", ..bad };
+        assert_eq!((stand_in.complaints(&[]).len(), stand_in.complaints(&[Rival::Nginx]).len()), (4, 3));
     }
 }

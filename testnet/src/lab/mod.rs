@@ -6,6 +6,7 @@
 
 pub mod beside;
 pub mod hostile;
+mod leftovers;
 pub mod swarm;
 pub mod usage;
 
@@ -16,6 +17,8 @@ use crate::fleet::error::FleetError;
 
 /// Most hosts of one lab: their addresses share one octet.
 const HOSTS: usize = 200;
+/// Labs are numbered by the process that made them, below this: names of links have 15 bytes at most.
+const LABS: u32 = 10_000;
 
 /// One host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +53,8 @@ impl Lab {
         if uplinks.len() > HOSTS {
             return Err(refused(format!("a lab has at most {HOSTS} hosts, not {}", uplinks.len())));
         }
-        let number = std::process::id() % 10_000;
+        leftovers::take_down();
+        let number = std::process::id() % LABS;
         let mut lab = Self { bridge: format!("gs{number}br"), hosts: Vec::new() };
         run(&["ip", "link", "add", &lab.bridge, "type", "bridge"])?;
         run(&["ip", "link", "set", &lab.bridge, "up"])?;

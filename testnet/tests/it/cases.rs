@@ -10,7 +10,7 @@ use super::scenarios::{read, scenarios};
 /// Evidence and halts, leases, time, and the mesh: cases of the field that fleets show.
 const FIELD: &[&str] = &[
     "G1", "G2", "G3", "G4", "G5", "G6", "G7", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "T4", "T5", "M3", "M4", "M6", "I1",
-    "I2", "I3", "I4", "I5", "I6", "I7", "B2", "K6",
+    "I2", "I3", "I4", "I5", "I6", "I7", "B1", "B2", "B3", "B4", "B5", "K6",
 ];
 /// Cases of the design are D1 to this.
 const LAST_OF_THE_DESIGN: u32 = 46;
