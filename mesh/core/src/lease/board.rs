@@ -83,8 +83,10 @@ impl Board {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Looks again at what changed. `map`, `claims` and `sight` are of one instant, `up_ms`.
-    pub fn refresh(&mut self, map: &PoolMap, claims: &Claims, sight: &impl Sight, up_ms: u64) {
+    /// Looks again at what changed. `map`, `claims` and `sight` are of one instant, `up_ms`. Whether a slot became free or
+    /// was taken.
+    pub fn refresh(&mut self, map: &PoolMap, claims: &Claims, sight: &impl Sight, up_ms: u64) -> bool {
+        let mut moved = false;
         while let Some((_, number)) = self.due.first().filter(|(due, _)| *due <= up_ms).copied() {
             self.due.pop_first();
             self.stale.insert(number);
@@ -119,6 +121,7 @@ impl Board {
                 self.of.entry(*come).or_default().insert(number);
             }
             let view = slot_of(slot.clone(), seats, wardens, on.into_iter(), sight);
+            moved |= view.free != cell.free;
             *cell = Cell {
                 free: view.free,
                 holder: view.occupant.map(|occupant| occupant.holder),
@@ -127,6 +130,7 @@ impl Board {
             };
             self.due.extend(cell.due_ms.map(|due| (due, number)));
         }
+        moved
     }
 
     /// The numbers of the slots below `end` that look free, ascending.

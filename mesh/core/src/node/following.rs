@@ -303,15 +303,17 @@ impl Node {
     /// Lets time pass in every rollout; keeps and tells what changed.
     pub(super) fn settle_rollouts(&mut self, now: Now) {
         let clock = self.clock(now);
-        let ids: Vec<RolloutId> = self.following.keys().cloned().collect();
+        let moves = |following: &Following| {
+            following.progress.as_ref().is_some_and(|progress| {
+                let (up, wall) = progress.wakeup();
+                following.stale || up.is_some_and(|up| up <= clock.up_ms) || wall.is_some_and(|wall| wall <= clock.wall)
+            })
+        };
+        let moving = self.following.iter().filter(|(_, following)| moves(following));
+        let ids: Vec<RolloutId> = moving.map(|(id, _)| id.clone()).collect();
         for id in ids {
             let Some(following) = self.following.get_mut(&id) else { continue };
             let Some(progress) = &mut following.progress else { continue };
-            let (up, wall) = progress.wakeup();
-            let due = up.is_some_and(|up| up <= clock.up_ms) || wall.is_some_and(|wall| wall <= clock.wall);
-            if !following.stale && !due {
-                continue;
-            }
             following.stale = false;
             let changes = progress.settle(clock);
             let outlook = Some(progress.outlook(&self.me));

@@ -16,7 +16,6 @@ use crate::documents::Kind;
 use crate::documents::envelope::Envelope;
 use crate::documents::rejection::Rejection;
 use crate::lease::claim::SeenClaim;
-use crate::limits::OWN_LINKS;
 use crate::node_id::NodeId;
 use crate::record::ledger::Merged;
 use crate::record::signed::SignedRecord;
@@ -175,6 +174,10 @@ impl Node {
             self.own_record_came_back(&record);
         }
         let stamp = record.stamp();
+        // Whom to dial depends on who is known, and where.
+        let addresses = record.status().map(|status| &status.addresses);
+        let moved = addresses.is_some() && addresses != self.ledger.status(&key.node).map(|status| &status.addresses);
+        self.reach_stale |= moved;
         match self.ledger.merge(record) {
             Merged::New => self.record_changed(now, key, Some(peer)),
             Merged::Convicted => {
@@ -218,7 +221,6 @@ impl Node {
             }
         }
         self.unsaved.insert(key);
-        self.reach_stale |= self.connected.len() < OWN_LINKS || self.pacing.seek.contains(&key.node);
         let before = if key.kind == RecordKind::Status { self.reread_claims(&key.node) } else { Vec::new() };
         self.note_lease_change(key, &before);
         self.spread.note_new(now.boot, key, from);

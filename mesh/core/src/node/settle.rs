@@ -33,6 +33,7 @@ impl Node {
                 self.duty.stale = true;
                 self.stale.lives = true;
                 self.pacing.board = None;
+                self.reach_stale = true;
             }
             self.settle_rollouts(now);
             let mut moved = false;
@@ -86,7 +87,8 @@ impl Node {
         self.pacing = pacing;
         self.lives.insert(product.clone(), life);
         let starts = acts.iter().any(|act| matches!(act, Act::Device(Step::Activate { .. })));
-        if let Some(hold) = self.unspeakable().filter(|_| starts)
+        if starts
+            && let Some(hold) = self.unspeakable()
             && let Some(life) = self.lives.get_mut(product)
         {
             // What nobody could be told must not happen: withdraw before anything is kept or touched.
@@ -111,6 +113,9 @@ impl Node {
             }
         }
         let Some(life) = self.lives.get(product) else { return false };
+        if steps.is_empty() && life.kept == *before && life.now.hold.as_ref().map(Hold::code) == hold.map(Hold::code) {
+            return false;
+        }
         let (after, now_hold) = (life.kept.clone(), life.now.hold.clone());
         let codes = (hold.map(Hold::code), now_hold.as_ref().map(Hold::code));
         if after.phase != before.phase || codes.0 != codes.1 {

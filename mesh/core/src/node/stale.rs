@@ -28,12 +28,25 @@ impl Node {
     pub(super) fn look_at_lives(&mut self, now: Now) -> bool {
         let due = [self.stale.due, self.pacing.wake_at].into_iter().flatten().any(|at| at <= now.boot);
         let long_ago = self.stale.looked_at.is_none_or(|at| now.boot.since_ms(at) >= LOOK_EVERY_MS);
-        let board = self.pacing.asks && self.pacing.board.as_ref().is_some_and(|board| board.is_stale(self.presence.up_ms()));
+        let board = self.pacing.asks && self.slots_moved();
         let look = core::mem::take(&mut self.stale.lives) || due || long_ago || board;
         if look {
             self.stale.looked_at = Some(now.boot);
         }
         look
+    }
+
+    /// Whether a slot of the board became free, or was taken, since the last look.
+    fn slots_moved(&mut self) -> bool {
+        let up_ms = self.presence.up_ms();
+        let Some(mut board) = self.pacing.board.take_if(|board| board.is_stale(up_ms)) else { return false };
+        let pool = self.pool();
+        let map = pool.as_ref().and_then(|pool| self.map_to_claim_under(pool).filter(|map| board.is_of(map, pool)));
+        // Of another roster it is made anew by the look.
+        let Some(map) = map else { return true };
+        let moved = board.refresh(map, &self.claims, &self.sight(), up_ms);
+        self.pacing.board = Some(board);
+        moved
     }
 
     /// Nothing moves any more: when time alone does.
@@ -52,10 +65,12 @@ impl Node {
                 board.claim_came(&claim.slot);
             }
         }
-        // A declaration opens slots only where leases move from one roster to another.
+        // A declaration opens slots only where leases move from one roster to another; a grant moves whoever claims.
         let declares = key.kind == RecordKind::Grants;
-        let moves = declares && self.shelf.rosters().nth(1).is_some();
-        self.stale.lives |= self.pacing.asks && (declares || self.shelf.rosters().nth(1).is_some());
+        let several = self.shelf.rosters().nth(1).is_some();
+        let moves = declares && several;
+        let claims = self.claims.of(&self.me).next().is_some();
+        self.stale.lives |= self.pacing.asks && (several || declares && claims);
         let promised = self.duty.warden.has_promised(&key.node);
         let claims: Vec<&SeenClaim> = self.claims.of(&key.node).chain(before).collect();
         let mine = !claims.is_empty() && claims.iter().any(|claim| self.may_ward(claim));

@@ -7,6 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::mem::{Discriminant, discriminant};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use super::gate::{self, Gate, Verdict};
 use super::halt::{self, Halted};
 use super::member::Member;
 use super::report::MemberReport;
-use super::tally::{Renewal, Tally, WaveCounts};
+use super::tally::{Renewal, Tally};
 use super::wave::Waves;
 use crate::documents::rollout::{Rollout, State, Wave};
 use crate::node::hold::Hold;
@@ -59,13 +60,13 @@ pub struct Clock {
     pub wall: Timestamp,
 }
 
-/// What a member's own move goes by: as long as it is the same, gates and renewals are.
+/// What a member's own move goes by: as long as it is the same, gates and renewals are. Whom a gate waits for is told, and
+/// moves nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     passed: u32,
     halted: Option<Halted>,
-    waits_for: WaveCounts,
-    who: [Option<NodeId>; NAMES],
+    waits: Discriminant<Verdict>,
     renewal: Renewal,
     place: Option<u32>,
 }
@@ -199,15 +200,10 @@ impl Progress {
     /// What gates and renewals of `node` depend on, beside the descriptor and the clocks, as of the last settle.
     #[must_use]
     pub fn outlook(&self, node: &NodeId) -> Outlook {
-        let mut who = [None; NAMES];
-        for (place, node) in who.iter_mut().zip(self.tally.blocking(self.passed)) {
-            *place = Some(*node);
-        }
         Outlook {
             passed: self.passed,
             halted: self.halted,
-            waits_for: self.tally.wave_counts(self.passed),
-            who,
+            waits: discriminant(&self.verdict(self.passed)),
             renewal: self.tally.renewal(node),
             place: self.tally.place_of(node).map(|place| place.wave),
         }
