@@ -68,11 +68,16 @@ impl World {
                 }
                 self.frames += 1;
                 self.frame_bytes += bytes.len() as u64;
+                let kind = bytes.get(1).and_then(|kind| self.frames_by_kind.get_mut(usize::from(*kind)));
+                kind.into_iter().for_each(|count| *count += 1);
                 let Some(other) = self.linked_to(index, &peer) else { return };
                 let me = self.machine(index).id;
                 self.send(index, other, Input::Frame { peer: me, bytes });
             }
-            Effect::Dial { peer, addresses } => self.dial(index, peer, &addresses),
+            Effect::Dial { peer, addresses } => {
+                self.dials += 1;
+                self.dial(index, peer, &addresses);
+            }
             // The virtual world has no outer doors: nobody is there, and the node gives such a visit up by itself.
             Effect::Visit { .. } => {}
             Effect::Hangup { peer, .. } => {

@@ -1,5 +1,6 @@
 //! What a rollout without faults costs: time beside the ideal, records published, messages, steps, real time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use groundswell_core::record::{RecordKey, RecordKind};
 use serde::Serialize;
 
 use super::machine::Machine;
-use super::world::World;
+use super::world::{FRAME_KINDS, World};
 
 /// Seconds that health must hold before a virtual device confirms.
 const CONFIRM_AFTER_SECONDS: u64 = 58;
@@ -70,6 +71,16 @@ pub struct Measured {
     pub frames_mean: f64,
     /// Their bytes.
     pub frame_bytes_mean: f64,
+    /// How many of each kind, in the mean, by the kind's name.
+    pub frames_by_kind: BTreeMap<&'static str, f64>,
+    /// Times that a node woke by its own wish, in the mean.
+    pub wakes_mean: f64,
+    /// Dials of all nodes, founding aside.
+    pub dials: u64,
+    /// Links of a node in the end, in the mean.
+    pub links_mean: f64,
+    /// Of the node that has most.
+    pub links_most: u64,
     /// Nodes that hold the newest status of every other node in the end.
     pub know_all: u32,
     /// Inputs handled, over all nodes.
@@ -78,6 +89,40 @@ pub struct Measured {
     pub real_ms: u64,
     /// The most memory that this process has held so far, in bytes; 0 where the system does not say.
     pub peak_rss_bytes: u64,
+    /// Which bars were missed, and by how much: empty when the rollout cost no more than it may.
+    pub missed: Vec<String>,
+}
+
+/// Most of the ideal time that a rollout may take, up to [`SMALL`] nodes …
+const TIMES_IDEAL_SMALL: f64 = 1.03;
+/// … and beyond.
+const TIMES_IDEAL_LARGE: f64 = 1.04;
+const SMALL: u32 = 200;
+/// Most records that a node may sign for a rollout, in the mean.
+const PUBLISHED: f64 = 20.0;
+/// Most copies of a record that a node may receive, in the mean.
+const COPIES: f64 = 2.5;
+
+impl Measured {
+    /// Holds what was measured against the bars. Where messages are lost only that everything arrives counts.
+    fn judge(&mut self, terms: &Terms) {
+        let mut missed = Vec::new();
+        if !self.done {
+            missed.push("not everybody vouched within a virtual week".to_string());
+        }
+        if self.know_all != self.nodes {
+            missed.push(format!("{} of {} nodes hold everybody's newest", self.know_all, self.nodes));
+        }
+        let times = if terms.nodes <= SMALL { TIMES_IDEAL_SMALL } else { TIMES_IDEAL_LARGE };
+        let bars = [
+            ("time to finish ÷ ideal", self.times_ideal, times),
+            ("records signed per node", self.published_mean, PUBLISHED),
+            ("copies of a record", self.copies, COPIES),
+        ];
+        let over = bars.iter().filter(|(_, is, most)| terms.loss == Ppm::ZERO && (is > most || is.is_nan()));
+        missed.extend(over.map(|(what, is, most)| format!("{what}: {is:.4}, at most {most}")));
+        self.missed = missed;
+    }
 }
 
 /// How many records a machine has signed, by its newest stamp.
@@ -149,6 +194,7 @@ pub fn rollout(terms: &Terms) -> Measured {
     let before: Vec<u64> = world.machines.iter().map(signed).collect();
     let (steps, frames, bytes, at) = (world.steps, world.frames, world.frame_bytes, world.now_ms);
     let before_received = received(&world);
+    let (kinds, wakes, dials) = (world.frames_by_kind, world.woken, world.dials);
     world.give_blob(0, Digest::of(content));
     world.publish(0, &release.bytes);
     world.publish(0, &generation.bytes);
@@ -163,7 +209,9 @@ pub fn rollout(terms: &Terms) -> Measured {
     let now_received = received(&world);
     // What was signed last is still on its way.
     world.run_for(180_000);
-    Measured {
+    let links: Vec<u64> = world.machines.iter().map(|machine| machine.links.len() as u64).collect();
+    let of_kind = world.frames_by_kind.iter().zip(kinds).map(|(now, before)| share(now - before, u64::from(nodes)));
+    let mut measured = Measured {
         nodes,
         done,
         took_ms,
@@ -174,11 +222,19 @@ pub fn rollout(terms: &Terms) -> Measured {
         copies: share(now_received.0 - before_received.0, now_received.1 - before_received.1),
         frames_mean: share(world.frames - frames, u64::from(nodes)),
         frame_bytes_mean: share(world.frame_bytes - bytes, u64::from(nodes)),
+        frames_by_kind: FRAME_KINDS.into_iter().zip(of_kind).collect(),
+        wakes_mean: share(world.woken - wakes, u64::from(nodes)),
+        dials: world.dials - dials,
+        links_mean: share(links.iter().sum(), u64::from(nodes)),
+        links_most: links.into_iter().max().unwrap_or(0),
         know_all: know_all(&world),
         steps: world.steps - steps,
         real_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         peak_rss_bytes: peak_rss_bytes(),
-    }
+        missed: Vec::new(),
+    };
+    measured.judge(terms);
+    measured
 }
 
 impl fmt::Display for Measured {
@@ -189,9 +245,14 @@ impl fmt::Display for Measured {
         writeln!(f, "records signed per node     {:.2} in the mean, {} at most", self.published_mean, self.published_most)?;
         writeln!(f, "copies of a record          {:.2} received per node", self.copies)?;
         writeln!(f, "bytes received per node     {:.0} in {:.0} frames", self.frame_bytes_mean, self.frames_mean)?;
+        let kinds: Vec<String> = self.frames_by_kind.iter().map(|(kind, mean)| format!("{kind} {mean:.0}")).collect();
+        writeln!(f, "frames by kind              {}", kinds.join(", "))?;
+        writeln!(f, "woke by its own wish        {:.0} times per node", self.wakes_mean)?;
+        writeln!(f, "links                       {:.1} in the mean, {} at most; {} dials", self.links_mean, self.links_most, self.dials)?;
         writeln!(f, "hold everybody's newest     {} of {}", self.know_all, self.nodes)?;
         writeln!(f, "inputs handled              {}", self.steps)?;
         writeln!(f, "real time                   {:.1} s", float(self.real_ms) / 1_000.0)?;
-        writeln!(f, "most memory                 {:.0} MB", float(self.peak_rss_bytes) / 1e6)
+        writeln!(f, "most memory                 {:.0} MB", float(self.peak_rss_bytes) / 1e6)?;
+        self.missed.iter().try_for_each(|missed| writeln!(f, "MISSED  {missed}"))
     }
 }

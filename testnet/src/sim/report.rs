@@ -62,7 +62,7 @@ impl Row {
     pub fn measured(measured: &Measured) -> Self {
         Self {
             run: format!("measure {}", measured.nodes),
-            failure: (!measured.done).then(|| "L1: not done within a virtual week".to_string()),
+            failure: (!measured.missed.is_empty()).then(|| measured.missed.join("; ")),
             machines: measured.nodes,
             starts: None,
             most_disrupted: None,

@@ -32,6 +32,8 @@ use super::operator::{Operator, node_secret, product};
 const HANDED: usize = 256;
 /// The second byte of a frame that holds a turn of a sync.
 const SYNC: u8 = 5;
+/// What the second byte of a frame says: see `docs/PROTOCOL.md`.
+pub(super) const FRAME_KINDS: [&str; 6] = ["records", "direct", "announce", "graft", "prune", "sync"];
 
 /// Something that will happen to a machine, if it is still in the same life.
 #[derive(Debug)]
@@ -108,6 +110,12 @@ pub struct World {
     pub frames: u64,
     /// Their bytes.
     pub frame_bytes: u64,
+    /// How many of each kind.
+    pub(super) frames_by_kind: [u64; FRAME_KINDS.len()],
+    /// Times that cores woke by their own wish.
+    pub(super) woken: u64,
+    /// Dials so far.
+    pub(super) dials: u64,
     /// Only what a measurement needs: no trace, no disks, no events, and of the guarantees the budget alone.
     pub(super) quiet: bool,
     /// Machines by the key that they prove: several for copies.
@@ -201,6 +209,9 @@ impl World {
             starts: 0,
             frames: 0,
             frame_bytes: 0,
+            frames_by_kind: [0; FRAME_KINDS.len()],
+            woken: 0,
+            dials: 0,
             seed,
             founders,
             rng: Self::dice(seed),
@@ -448,6 +459,7 @@ impl World {
             Due::Wake => {
                 if self.wakes.get(&index).is_some_and(|at| *at <= self.now_ms) {
                     self.wakes.remove(&index);
+                    self.woken += 1;
                     self.watch_for_spinning(index);
                     self.input(index, Input::Wake);
                 }

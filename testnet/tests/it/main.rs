@@ -9,6 +9,7 @@ mod model;
 mod mutants;
 mod newcomers;
 mod proofs;
+mod prompt;
 mod rollouts;
 mod scenarios;
 mod scripts;

@@ -128,7 +128,7 @@ fn d12_a_pause_stops_what_has_not_started_and_a_resume_goes_on() {
 }
 
 /// Everybody who sees itself as failed, to be forgiven and to try again.
-fn failed(world: &World) -> Vec<groundswell_core::documents::rollout::Forgiven> {
+pub(crate) fn failed(world: &World) -> Vec<groundswell_core::documents::rollout::Forgiven> {
     world
         .machines
         .iter()
