@@ -63,10 +63,12 @@ pub(super) enum Frame {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Items {
     /// Envelopes of documents.
+    #[serde(with = "super::packed")]
     pub(super) documents: Vec<Vec<u8>>,
     /// Pairs of records under one stamp.
     pub(super) proofs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Records.
+    #[serde(with = "super::packed")]
     pub(super) records: Vec<Vec<u8>>,
 }
 
@@ -89,9 +91,22 @@ impl Items {
 impl Frame {
     /// The frame's bytes. Its writer has kept within the limits.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let bytes = postcard::to_extend(self, alloc::vec![VERSION]).expect("postcard writes every frame into a vector");
+        let mut bytes = Vec::with_capacity(self.expected_bytes());
+        bytes.push(VERSION);
+        let bytes = postcard::to_extend(self, bytes).expect("postcard writes every frame into a vector");
         assert!(bytes.len() <= FRAME_BYTES, "a frame of {} bytes was built", bytes.len());
         bytes
+    }
+
+    /// About how long its encoding is, so that it need not move while it grows.
+    fn expected_bytes(&self) -> usize {
+        const SMALL: usize = 64;
+        match self {
+            Self::Records(items) | Self::Direct(items) => items.records.iter().map(|record| record.len() + 2).sum::<usize>() + SMALL,
+            Self::Announce(held) => held.len() * 2 * SMALL + SMALL,
+            Self::Graft(keys) => keys.len() * SMALL + SMALL,
+            Self::Prune | Self::Sync(_) => SMALL,
+        }
     }
 
     /// Reads a frame from a peer.

@@ -9,6 +9,7 @@ pub mod frame;
 mod inventory;
 pub mod neighbours;
 mod origin;
+mod packed;
 mod push;
 mod sync;
 
@@ -32,8 +33,12 @@ use crate::record::signed::SignedRecord;
 use crate::record::sync_set::SyncSet;
 use crate::time::Time;
 
-/// A node syncs with a random neighbour this often, more or less a fifth.
+/// A node syncs with a random neighbour this often, more or less a fifth …
 pub const SYNC_EVERY_MS: u64 = 60_000;
+/// … but not while news came within this time: what is on its way would be moved twice …
+const SYNC_QUIET_MS: u64 = 3_000;
+/// … and at the latest after this.
+const SYNC_LATEST_MS: u64 = 300_000;
 /// A session in which nothing came for this long is given up: the time a full frame takes on a very slow link.
 const SYNC_PATIENCE_MS: u64 = 30_000;
 /// A session in which nothing came for this long does not keep the next one waiting.
@@ -89,7 +94,10 @@ pub struct Spread {
     /// With whom to begin a session, and from when on.
     due: BTreeMap<NodeId, Time>,
     periodic_at: Option<Time>,
-    /// Keys that the last frame brought by sync: passed on as announcements only.
+    periodic_latest: Time,
+    /// When a new entry came last.
+    news_at: Option<Time>,
+    /// Keys that the last frame brought by the side of the tree: passed on as announcements only.
     quiet: BTreeSet<RecordKey>,
     received: Received,
 }
@@ -97,7 +105,7 @@ pub struct Spread {
 impl Received {
     fn add(&mut self, sifted: &Sifted) {
         self.records += sifted.records;
-        self.duplicates += sifted.duplicates;
+        self.duplicates += sifted.known.len() as u64;
     }
 }
 
@@ -114,6 +122,8 @@ impl Spread {
             accepted: BTreeMap::new(),
             due: BTreeMap::new(),
             periodic_at: None,
+            periodic_latest: Time(0),
+            news_at: None,
             quiet: BTreeSet::new(),
             received: Received::default(),
         }
@@ -128,6 +138,12 @@ impl Spread {
         if self.periodic_at.is_none() {
             self.schedule_periodic(now);
         }
+    }
+
+    /// The link to this peer is only for what two nodes tell each other directly (a holder and its wardens): what goes to
+    /// everybody goes by other links, if there is one.
+    pub fn keep_lazy(&mut self, peer: &NodeId) {
+        self.push.keep_lazy(*peer, &mut self.out);
     }
 
     /// The link is gone; its queue and sessions go with it.
@@ -148,6 +164,9 @@ impl Spread {
     /// `Convicted`, before the next frame is handled. Documents need no such call: gossip and sync carry them.
     pub fn note_new(&mut self, now: Time, key: RecordKey, from: Option<NodeId>) {
         let quietly = from.is_some() && self.quiet.remove(&key);
+        if from.is_some() {
+            self.news_at = Some(now);
+        }
         self.push.note_new(now, key, from, quietly, &mut self.rng);
     }
 
@@ -192,20 +211,36 @@ impl Spread {
             return Err(FrameError::NotConnected);
         }
         match Frame::decode(frame)? {
-            Frame::Records(items) => self.pushed(peer, items, false, ledger),
-            Frame::Direct(items) => self.pushed(peer, items, true, ledger),
-            Frame::Announce(held) => self.push.announced(now, peer, held, ledger).map(|()| Vec::new()),
+            Frame::Records(items) => self.pushed(now, peer, items, false, ledger),
+            Frame::Direct(items) => self.pushed(now, peer, items, true, ledger),
+            Frame::Announce(held) => self.push.announced(now, peer, held, ledger, &mut self.rng).map(|()| Vec::new()),
             Frame::Graft(keys) => self.push.graft(now, &peer, keys).map(|()| Vec::new()),
             Frame::Prune => self.push.pruned(peer, &mut self.rng, &mut self.out).map(|()| Vec::new()),
             Frame::Sync(turn) => self.sync_turn(now, peer, turn, ledger, documents),
         }
     }
 
-    fn pushed(&mut self, peer: NodeId, items: Items, directly: bool, ledger: &Ledger) -> Result<Vec<Heard>, FrameError> {
+    fn pushed(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        items: Items,
+        directly: bool,
+        ledger: &Ledger,
+    ) -> Result<Vec<Heard>, FrameError> {
         let sifted = sift(items, ledger)?;
         self.received.add(&sifted);
-        self.push.received(peer, &sifted, directly, &mut self.out)?;
+        self.push.note_held(&peer, &sifted, ledger);
+        self.push.received(now, peer, &sifted, directly, &mut self.rng, &mut self.out)?;
+        if directly && !self.push.is_eager(&peer) {
+            self.quieten(&sifted.heard);
+        }
         Ok(sifted.heard)
+    }
+
+    fn quieten(&mut self, heard: &[Heard]) {
+        let keys = heard.iter().filter_map(|heard| if let Heard::Record(bytes) = heard { Some(bytes) } else { None });
+        self.quiet.extend(keys.filter_map(|bytes| SignedRecord::peek(bytes).ok()).map(|(key, _)| key));
     }
 
     fn sync_turn(
@@ -236,8 +271,7 @@ impl Spread {
             self.due.remove(&peer);
             heard.push(Heard::Synced(peer));
         }
-        let keys = heard.iter().filter_map(|heard| if let Heard::Record(bytes) = heard { Some(bytes) } else { None });
-        self.quiet.extend(keys.filter_map(|bytes| SignedRecord::peek(bytes).ok()).map(|(key, _)| key));
+        self.quieten(&heard);
         Ok(heard)
     }
 
@@ -245,7 +279,10 @@ impl Spread {
     pub fn wake(&mut self, now: Time, ledger: &Ledger, documents: &dyn Documents) {
         self.push.wake(now, ledger, &mut self.rng, &mut self.out);
         self.give_up_stalled(now);
-        if self.periodic_at.is_some_and(|at| at <= now) {
+        let quiet_at = self.news_at.map_or(now, |at| at.after_ms(SYNC_QUIET_MS)).min(self.periodic_latest);
+        if self.periodic_at.is_some_and(|at| at <= now) && quiet_at > now {
+            self.periodic_at = Some(quiet_at);
+        } else if self.periodic_at.is_some_and(|at| at <= now) {
             self.schedule_periodic(now);
             let peers: Vec<NodeId> = self.push.peers().copied().collect();
             if let Some(peer) = pick(&peers, &mut self.rng) {
@@ -285,6 +322,7 @@ impl Spread {
     fn schedule_periodic(&mut self, now: Time) {
         let fifth = SYNC_EVERY_MS / 5;
         self.periodic_at = Some(now.after_ms(SYNC_EVERY_MS - fifth + self.rng.next_u64() % (2 * fifth)));
+        self.periodic_latest = now.after_ms(SYNC_LATEST_MS);
     }
 
     /// Frames to send, in order, since the last call.

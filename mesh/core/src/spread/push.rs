@@ -1,10 +1,11 @@
 //! Push of new records: eager links carry them, lazy links announce them (Leitão, Pereira, Rodrigues: *Epidemic
 //! Broadcast Trees*, 2007, with one tree for all origins).
 //!
-//! A duplicate makes a link lazy, an announced record that does not come makes it eager again. What is queued is a set of
-//! keys, and entries are read from the ledger when the batch goes: a newer record overwrites a queued older one, and a
+//! Duplicates make a link lazy, an announced record that does not come makes it eager again. What comes by the side of the
+//! tree, by sync or directly over a lazy link, is announced only, and passed on once the tree brings it too: else it would
+//! reach others before the tree does, and their duplicates would tear the tree. What is queued is a set of keys, and entries are read from the ledger when the batch goes: a newer record overwrites a queued older one, and a
 //! queue is never longer than the ledger.
-//! Announcements wait longer than pushes: what comes by the tree meanwhile need not be announced.
+//! Announcements wait much longer than pushes: what comes by the tree meanwhile need not be announced.
 //! For now `grants` go to everybody, not only to their pool as the design allows: simpler, and right for some hundred
 //! nodes; a limit for larger fleets.
 
@@ -25,17 +26,27 @@ use crate::record::{RecordKey, Stamp};
 use crate::time::Time;
 
 /// A batch goes this long after its first record was queued, at the earliest …
-const FLUSH_LEAST_MS: u64 = 50;
-/// … and at the latest.
+const FLUSH_LEAST_MS: u64 = 150;
+/// … and at the latest: the later half of what the design allows, for a batch costs a frame on each link and is the fuller.
 const FLUSH_MOST_MS: u64 = 200;
-/// Announcements wait this long at least, so that one tells of many records, and of few that come by themselves meanwhile …
-const ANNOUNCE_LEAST_MS: u64 = 400;
-/// … and this long at most.
-const ANNOUNCE_MOST_MS: u64 = 800;
-/// An announced record that has not come for this long is asked for: some hops of the eager tree's batches.
+/// What did not fit a frame goes this long after it.
+const FLUSH_NEXT_MS: u64 = 50;
+/// Announcements wait this long at least, so that one tells of many records, and of few that come by themselves meanwhile:
+/// longer than the tree needs to bring them, for they only mend it …
+const ANNOUNCE_LEAST_MS: u64 = 3_000;
+/// … and this long at most …
+const ANNOUNCE_MOST_MS: u64 = 5_000;
+/// … unless so many wait.
+const ANNOUNCE_FULL: usize = 256;
+/// An announced record that has not come for this long is asked for: some hops of the eager tree's batches …
 const GRAFT_AFTER_MS: u64 = 1_000;
+/// … and a random time below this: where the tree is torn the first to ask mends it for the others, who need not ask.
+const GRAFT_SPREAD_MS: u64 = 2_000;
 /// Asked for and not come: the next announcer is asked after this long.
 const GRAFT_AGAIN_MS: u64 = 1_000;
+/// A frame with more duplicates than news makes its link lazy only when another such follows after a random time below this,
+/// with no news between: a ring of links is to be opened in one place, not by all who notice it at once.
+const PRUNE_SPREAD_MS: u64 = 1_500;
 
 /// The push side of one node.
 #[derive(Debug, Default)]
@@ -44,22 +55,43 @@ pub(super) struct Push {
     awaited: BTreeMap<RecordKey, Awaited>,
     /// No awaited entry is due before.
     awaited_due: Option<Time>,
+    /// Came by the side of the tree and were not passed on; bounded by [`AWAITED`], forgetting costs an announcement's delay.
+    aside: BTreeSet<RecordKey>,
     origins: Origins,
-    /// When the next batch goes, and the next announcements: the same for all links, so that a node wakes once for all of them.
+    /// What goes over eager links with the next batch, and who brought it: one queue for all links, which are sent the same.
+    batch: BTreeMap<RecordKey, Option<NodeId>>,
     batch_at: Option<Time>,
+    /// What is announced next.
+    tell: BTreeMap<RecordKey, Told>,
     tell_at: Option<Time>,
+}
+
+/// What waits to be announced.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    from: Option<NodeId>,
+    /// Over eager links too: it was pushed over none.
+    to_all: bool,
 }
 
 /// One neighbour.
 #[derive(Debug)]
 struct Link {
     eager: bool,
+    /// At some time since announcements went last: then not all that waits to be announced was pushed.
+    was_lazy: bool,
+    /// It brings more duplicates than news: the next frame that does after this makes it lazy.
+    redundant_at: Option<Time>,
+    /// Made for what two nodes tell each other directly.
+    aside: bool,
+    /// For this peer alone: what it asked for, what did not fit, what it is told directly.
     push: BTreeSet<RecordKey>,
     announce: BTreeSet<RecordKey>,
     direct: BTreeSet<RecordKey>,
     flush_at: Option<Time>,
     announce_at: Option<Time>,
-    /// What the peer is known to have; bounded by [`AWAITED`], forgetting costs a copy.
+    /// What the peer is known to have, of what waits for it and of what is not here yet; bounded by [`AWAITED`], forgetting costs
+    /// a copy.
     has: BTreeMap<RecordKey, Stamp>,
 }
 
@@ -78,6 +110,9 @@ impl Link {
     fn new() -> Self {
         Self {
             eager: true,
+            was_lazy: false,
+            redundant_at: None,
+            aside: false,
             push: BTreeSet::new(),
             announce: BTreeSet::new(),
             direct: BTreeSet::new(),
@@ -87,7 +122,15 @@ impl Link {
         }
     }
 
-    fn note_has(&mut self, key: RecordKey, rank: Stamp) {
+    fn make_lazy(&mut self) {
+        (self.eager, self.was_lazy, self.redundant_at) = (false, true, None);
+    }
+
+    fn make_eager(&mut self) {
+        (self.eager, self.redundant_at) = (true, None);
+    }
+
+    fn note_has(&mut self, Held { key, rank }: Held) {
         let known = self.has.entry(key).or_insert(rank);
         *known = rank.max(*known);
         if self.has.len() > AWAITED {
@@ -95,45 +138,47 @@ impl Link {
         }
     }
 
+    /// Whether the peer has the entry under `key` as it is here; it is noted no longer.
+    fn take_has(&mut self, key: &RecordKey, rank: Stamp) -> bool {
+        !self.has.is_empty() && self.has.remove(key).is_some_and(|known| known >= rank)
+    }
+
     fn schedule(&mut self, now: Time, delay_ms: u64) {
         let at = now.after_ms(delay_ms);
         self.flush_at = Some(self.flush_at.map_or(at, |known| known.min(at)));
     }
 
-    /// Takes from `keys` what fits one frame and the peer is not known to have.
-    fn pack(&mut self, from: Queue, ledger: &Ledger) -> Items {
-        let mut items = Items::default();
+    /// Of `keys` what the peer is not known to have and fits one frame; what does not fit stays for the next.
+    fn pack(&mut self, now: Time, keys: impl Iterator<Item = RecordKey>, ledger: &Ledger) -> Vec<RecordKey> {
+        let mut packed = Vec::new();
         let mut bytes = 0;
-        while bytes < PACKED_BYTES
-            && let Some(key) = self.queue(from).pop_first()
-        {
+        for key in keys {
             let Some(entry) = ledger.entry(&key) else { continue };
-            if from == Queue::Push && self.has.remove(&key).is_some_and(|rank| rank >= entry.rank()) {
-                continue;
+            if bytes >= PACKED_BYTES {
+                self.push.insert(key);
+            } else if !self.take_has(&key, entry.rank()) {
+                bytes += entry.size();
+                packed.push(key);
             }
-            bytes += entry.size();
-            items.put(entry);
         }
-        items
+        if !self.push.is_empty() {
+            self.schedule(now, FLUSH_NEXT_MS);
+        }
+        packed
     }
 
-    fn queue(&mut self, which: Queue) -> &mut BTreeSet<RecordKey> {
-        match which {
-            Queue::Push => &mut self.push,
-            Queue::Direct => &mut self.direct,
-        }
-    }
-
-    fn announcements(&mut self, ledger: &Ledger) -> Vec<Held> {
+    /// Of `keys` what the peer is not known to have and fits one frame; what does not fit stays for the next.
+    fn announcements(&mut self, now: Time, keys: impl Iterator<Item = RecordKey>, ledger: &Ledger) -> Vec<Held> {
         let mut held = Vec::new();
-        while held.len() < FRAME_ITEMS / 2
-            && let Some(key) = self.announce.pop_first()
-        {
-            match ledger.rank(&key) {
-                Some(rank) if self.has.remove(&key).is_none_or(|known| known < rank) => held.push(Held { key, rank }),
-                _ => {}
+        for key in keys {
+            let Some(rank) = ledger.rank(&key) else { continue };
+            if held.len() >= FRAME_ITEMS / 2 {
+                self.announce.insert(key);
+            } else if !self.take_has(&key, rank) {
+                held.push(Held { key, rank });
             }
         }
+        self.announce_at = (!self.announce.is_empty()).then(|| now.after_ms(FLUSH_NEXT_MS));
         held
     }
 }
@@ -142,6 +187,35 @@ impl Link {
 enum Queue {
     Push,
     Direct,
+}
+
+/// The frame that was written last: several links are often sent the same.
+#[derive(Default)]
+struct Written {
+    of: Option<(Queue, Vec<RecordKey>)>,
+    bytes: Vec<u8>,
+}
+
+impl Written {
+    /// `None` when there is nothing to send.
+    fn frame(&mut self, queue: Queue, keys: Vec<RecordKey>, ledger: &Ledger) -> Option<Vec<u8>> {
+        if keys.is_empty() {
+            return None;
+        }
+        let of = Some((queue, keys));
+        if self.of != of {
+            let mut items = Items::default();
+            let keys = of.iter().flat_map(|(_, keys)| keys);
+            keys.filter_map(|key| ledger.entry(key)).for_each(|entry| items.put(entry));
+            self.bytes = match queue {
+                Queue::Push => Frame::Records(items),
+                Queue::Direct => Frame::Direct(items),
+            }
+            .encode();
+            self.of = of;
+        }
+        Some(self.bytes.clone())
+    }
 }
 
 impl Items {
@@ -162,9 +236,20 @@ impl Push {
         self.links.insert(peer, Link::new());
     }
 
+    /// The link is there for what two nodes tell each other directly, and no part of the tree, if there is another that is.
+    pub(super) fn keep_lazy(&mut self, peer: NodeId, out: &mut Outbox) {
+        let another = self.links.iter().any(|(other, link)| *other != peer && link.eager);
+        let Some(link) = self.links.get_mut(&peer) else { return };
+        link.aside = true;
+        if another && link.eager {
+            link.make_lazy();
+            out.push((peer, Frame::Prune.encode()));
+        }
+    }
+
     pub(super) fn peer_down(&mut self, peer: &NodeId, rng: &mut ChaCha8Rng, out: &mut Outbox) {
-        self.links.remove(peer);
-        if !self.links.values().any(|link| link.eager) {
+        // The tree is torn there, and this node knows it first.
+        if self.links.remove(peer).is_some_and(|link| link.eager) {
             self.make_one_eager(None, rng, out);
         }
     }
@@ -177,9 +262,22 @@ impl Push {
         self.links.keys()
     }
 
-    /// The entry under `key` changed. `quietly`: it came by sync, so most others have it or will compare themselves;
-    /// it is announced to all and pushed to nobody.
+    /// Whether a peer's link is part of the tree, as far as this node knows.
+    pub(super) fn is_eager(&self, peer: &NodeId) -> bool {
+        self.links.get(peer).is_some_and(|link| link.eager)
+    }
+
+    /// The entry under `key` changed. `quietly`: it came by the side of the tree, so most others have it or will get it; it is
+    /// announced to all and pushed to nobody, until the tree brings it too.
     pub(super) fn note_new(&mut self, now: Time, key: RecordKey, from: Option<NodeId>, quietly: bool, rng: &mut ChaCha8Rng) {
+        if quietly {
+            self.aside.insert(key);
+            if self.aside.len() > AWAITED {
+                self.aside.pop_first();
+            }
+        } else {
+            self.aside.remove(&key);
+        }
         if self.origins.admit(now, key) {
             self.enqueue(now, key, from, quietly, rng);
         }
@@ -191,22 +289,18 @@ impl Push {
         };
         let batch_at = after(self.batch_at, FLUSH_LEAST_MS, FLUSH_MOST_MS);
         let tell_at = after(self.tell_at, ANNOUNCE_LEAST_MS, ANNOUNCE_MOST_MS);
-        (self.batch_at, self.tell_at) = (Some(batch_at), Some(tell_at));
-        for (peer, link) in &mut self.links {
-            if Some(*peer) == from {
-                continue;
-            }
-            if link.eager && !quietly {
-                link.announce.remove(&key);
-                link.push.insert(key);
-                link.flush_at.get_or_insert(batch_at);
-            } else if !link.push.contains(&key) {
-                link.announce.insert(key);
-                link.announce_at.get_or_insert(tell_at);
-            }
+        if let Some(link) = from.and_then(|from| self.links.get_mut(&from)) {
+            link.has.remove(&key);
         }
+        if !quietly {
+            self.batch.insert(key, from);
+            self.batch_at = Some(batch_at);
+        }
+        self.tell.insert(key, Told { from, to_all: quietly });
+        self.tell_at = Some(if self.tell.len() < ANNOUNCE_FULL { tell_at } else { tell_at.min(batch_at) });
     }
 
+    /// To these connected peers alone, at once.
     pub(super) fn push_to(&mut self, now: Time, key: RecordKey, peers: &[NodeId]) {
         for peer in peers {
             if let Some(link) = self.links.get_mut(peer) {
@@ -218,32 +312,84 @@ impl Push {
         }
     }
 
-    /// Records were pushed by a peer. More that were here than new ones make the link lazy, unless sent `directly`.
-    pub(super) fn received(&mut self, peer: NodeId, sifted: &Sifted, directly: bool, out: &mut Outbox) -> Result<(), FrameError> {
+    /// What the peer says it has: that need not go to it, now or once it is here.
+    fn note_has(&mut self, peer: &NodeId, held: Held, here: Option<Stamp>) {
+        let queued = || self.batch.contains_key(&held.key) || self.tell.contains_key(&held.key);
+        let Some(link) = self.links.get_mut(peer) else { return };
+        if here == Some(held.rank) {
+            link.push.remove(&held.key);
+            link.announce.remove(&held.key);
+        }
+        if here.is_none_or(|here| here < held.rank) || here == Some(held.rank) && queued() {
+            link.note_has(held);
+        }
+    }
+
+    /// The peer has what it sent.
+    pub(super) fn note_held(&mut self, peer: &NodeId, sifted: &Sifted, ledger: &Ledger) {
+        for held in &sifted.held {
+            self.note_has(peer, *held, ledger.rank(&held.key));
+        }
+    }
+
+    /// Records were pushed by a peer. Frames with more that were here than new ones make the link lazy, unless sent `directly`.
+    /// What was here only by the side of the tree is passed on now.
+    pub(super) fn received(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        sifted: &Sifted,
+        directly: bool,
+        rng: &mut ChaCha8Rng,
+        out: &mut Outbox,
+    ) -> Result<(), FrameError> {
         let eager = self.links.values().filter(|link| link.eager).count();
         let link = self.links.get_mut(&peer).ok_or(FrameError::NotConnected)?;
-        for held in &sifted.held {
-            link.note_has(held.key, held.rank);
+        if directly && !link.eager {
+            return Ok(());
         }
-        if !directly && sifted.duplicates > sifted.heard.len() as u64 && link.eager && eager > 1 {
-            link.eager = false;
-            out.push((peer, Frame::Prune.encode()));
+        let late: Vec<RecordKey> = sifted.known.iter().filter(|key| self.aside.remove(key)).copied().collect();
+        let news = sifted.heard.len() + late.len();
+        if !directly {
+            let redundant = sifted.known.len() - late.len() > news;
+            match link.redundant_at.filter(|_| redundant) {
+                Some(at) if at <= now && link.eager && eager > 1 => {
+                    link.make_lazy();
+                    out.push((peer, Frame::Prune.encode()));
+                }
+                Some(_) => {}
+                None => link.redundant_at = redundant.then(|| now.after_ms(rng.next_u64() % PRUNE_SPREAD_MS)),
+            }
+        }
+        for key in late {
+            self.enqueue(now, key, Some(peer), false, rng);
         }
         Ok(())
     }
 
     /// Announcements by a peer.
-    pub(super) fn announced(&mut self, now: Time, peer: NodeId, held: Vec<Held>, ledger: &Ledger) -> Result<(), FrameError> {
-        let link = self.links.get_mut(&peer).ok_or(FrameError::NotConnected)?;
-        for Held { key, rank } in held {
-            link.note_has(key, rank);
-            if ledger.rank(&key).is_some_and(|known| known >= rank) {
+    pub(super) fn announced(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        held: Vec<Held>,
+        ledger: &Ledger,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<(), FrameError> {
+        let due = now.after_ms(GRAFT_AFTER_MS + rng.next_u64() % GRAFT_SPREAD_MS);
+        if !self.is_up(&peer) {
+            return Err(FrameError::NotConnected);
+        }
+        for held in held {
+            let here = ledger.rank(&held.key);
+            self.note_has(&peer, held, here);
+            let Held { key, rank } = held;
+            if here.is_some_and(|here| here >= rank) {
                 continue;
             }
             if self.awaited.len() >= AWAITED && !self.awaited.contains_key(&key) {
                 continue;
             }
-            let due = now.after_ms(GRAFT_AFTER_MS);
             let awaited = self.awaited.entry(key).or_insert_with(|| Awaited { rank, announcers: Vec::new(), due });
             self.awaited_due = Some(self.awaited_due.map_or(awaited.due, |sooner| sooner.min(awaited.due)));
             awaited.rank = awaited.rank.max(rank);
@@ -257,12 +403,12 @@ impl Push {
     /// A peer asks for entries and for the link to be eager.
     pub(super) fn graft(&mut self, now: Time, peer: &NodeId, keys: Vec<RecordKey>) -> Result<(), FrameError> {
         let link = self.links.get_mut(peer).ok_or(FrameError::NotConnected)?;
-        link.eager = true;
+        link.make_eager();
         for key in keys {
             link.has.remove(&key);
             link.push.insert(key);
         }
-        link.schedule(now, if link.push.is_empty() { FLUSH_LEAST_MS } else { 0 });
+        link.schedule(now, if link.push.is_empty() { FLUSH_NEXT_MS } else { 0 });
         Ok(())
     }
 
@@ -275,7 +421,7 @@ impl Push {
         if (another || self.make_one_eager(Some(peer), rng, out))
             && let Some(link) = self.links.get_mut(&peer)
         {
-            link.eager = false;
+            link.make_lazy();
             let queued = core::mem::take(&mut link.push);
             link.announce.extend(queued);
             if !link.announce.is_empty() && link.announce_at.is_none() {
@@ -285,12 +431,15 @@ impl Push {
         Ok(())
     }
 
-    /// Makes a random link eager at both ends; false when there is none but `not`.
+    /// Makes a random lazy link eager at both ends; false when there is none but `not`. One that was made for what two nodes
+    /// tell each other directly only where there is no other.
     fn make_one_eager(&mut self, not: Option<NodeId>, rng: &mut ChaCha8Rng, out: &mut Outbox) -> bool {
-        let others: Vec<NodeId> = self.links.keys().copied().filter(|peer| Some(*peer) != not).collect();
-        let Some(chosen) = pick(&others, rng) else { return false };
+        let lazy = self.links.iter().filter(|(peer, link)| !link.eager && Some(**peer) != not);
+        let (aside, lasting): (Vec<_>, Vec<_>) = lazy.map(|(peer, link)| (*peer, link.aside)).partition(|(_, aside)| *aside);
+        let among: Vec<NodeId> = if lasting.is_empty() { aside } else { lasting }.into_iter().map(|(peer, _)| peer).collect();
+        let Some(chosen) = pick(&among, rng) else { return false };
         if let Some(link) = self.links.get_mut(&chosen) {
-            link.eager = true;
+            link.make_eager();
             out.push((chosen, Frame::Graft(Vec::new()).encode()));
         }
         true
@@ -301,34 +450,58 @@ impl Push {
             self.enqueue(now, key, None, false, rng);
         }
         self.ask_for_awaited(now, ledger, out);
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        let (batch, tell) = (due(self.batch_at), due(self.tell_at));
+        let mut written = Written::default();
         for (peer, link) in &mut self.links {
-            let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-            let (flush, tell) = (due(link.flush_at), due(link.announce_at));
-            if flush {
-                link.flush_at = None;
-            }
-            for (queue, frame) in [(Queue::Direct, Frame::Direct as fn(Items) -> Frame), (Queue::Push, Frame::Records)]
-                .into_iter()
-                .filter(|_| flush)
-            {
-                let items = link.pack(queue, ledger);
-                if items.len() > 0 {
-                    out.push((*peer, frame(items).encode()));
+            if due(link.flush_at) || batch {
+                let own = due(link.flush_at);
+                if own {
+                    link.flush_at = None;
+                    let direct = core::mem::take(&mut link.direct);
+                    for key in &direct {
+                        let queued = self.batch.contains_key(key) || self.tell.contains_key(key);
+                        if let Some(rank) = ledger.rank(key).filter(|_| queued) {
+                            link.note_has(Held { key: *key, rank });
+                        }
+                    }
+                    let keys: Vec<RecordKey> = direct.into_iter().filter(|key| ledger.entry(key).is_some()).collect();
+                    out.extend(written.frame(Queue::Direct, keys, ledger).map(|frame| (*peer, frame)));
                 }
+                let asked = if own { core::mem::take(&mut link.push) } else { BTreeSet::new() };
+                let new = self.batch.iter().filter(|(key, from)| batch && **from != Some(*peer) && !asked.contains(*key));
+                let eager = link.eager;
+                let keys = asked.iter().copied().chain(new.filter(|_| eager).map(|(key, _)| *key));
+                let keys = link.pack(now, keys, ledger);
+                out.extend(written.frame(Queue::Push, keys, ledger).map(|frame| (*peer, frame)));
             }
-            if tell {
-                link.announce_at = None;
-                let held = link.announcements(ledger);
+            if due(link.announce_at) || tell {
+                let queued = core::mem::take(&mut link.announce);
+                let wanting = !link.eager || link.was_lazy;
+                let new = self.tell.iter().filter(|(key, told)| {
+                    tell && told.from != Some(*peer) && (wanting || told.to_all) && !queued.contains(*key)
+                });
+                let keys = queued.iter().copied().chain(new.map(|(key, _)| *key));
+                let held = link.announcements(now, keys, ledger);
                 if !held.is_empty() {
                     out.push((*peer, Frame::Announce(held).encode()));
                 }
-                if !link.announce.is_empty() {
-                    link.announce_at = Some(now.after_ms(FLUSH_LEAST_MS));
+                if tell {
+                    link.was_lazy = !link.eager;
+                    if !link.has.is_empty() {
+                        let waits = |key: &RecordKey| !batch && self.batch.contains_key(key);
+                        link.has.retain(|key, rank| waits(key) || ledger.rank(key).is_none_or(|here| here < *rank));
+                    }
                 }
             }
-            if flush && !(link.direct.is_empty() && link.push.is_empty()) {
-                link.schedule(now, FLUSH_LEAST_MS);
-            }
+        }
+        if batch {
+            self.batch.clear();
+            self.batch_at = None;
+        }
+        if tell {
+            self.tell.clear();
+            self.tell_at = None;
         }
     }
 
@@ -346,7 +519,9 @@ impl Push {
             if ledger.rank(key).is_some_and(|rank| rank >= awaited.rank) || awaited.announcers.is_empty() {
                 return false;
             }
-            let peer = awaited.announcers.remove(0);
+            // Of several announcers one that is asked anyway: each that is asked becomes part of the tree.
+            let asked = awaited.announcers.iter().position(|peer| asks.contains_key(peer));
+            let peer = awaited.announcers.remove(asked.unwrap_or(0));
             asks.entry(peer).or_default().push(*key);
             awaited.due = now.after_ms(GRAFT_AGAIN_MS);
             true
@@ -354,7 +529,7 @@ impl Push {
         self.awaited_due = self.awaited.values().map(|awaited| awaited.due).min();
         for (peer, keys) in asks {
             if let Some(link) = self.links.get_mut(&peer) {
-                link.eager = true;
+                link.make_eager();
                 out.push((peer, Frame::Graft(keys).encode()));
             }
         }
@@ -362,7 +537,7 @@ impl Push {
 
     pub(super) fn next_wakeup(&self) -> Option<Time> {
         let flushes = self.links.values().flat_map(|link| [link.flush_at, link.announce_at]).flatten();
-        flushes.chain(self.awaited_due).chain(self.origins.next_wakeup()).min()
+        flushes.chain(self.batch_at).chain(self.tell_at).chain(self.awaited_due).chain(self.origins.next_wakeup()).min()
     }
 }
 
@@ -372,21 +547,21 @@ pub(super) struct Sifted {
     held: Vec<Held>,
     /// Records and proofs in all.
     pub(super) records: u64,
-    /// Of these, how many are here already.
-    pub(super) duplicates: u64,
+    /// Of these, what is here already.
+    pub(super) known: Vec<RecordKey>,
 }
 
 /// Splits what is new, or contradicts what is here, from what is known.
 pub(super) fn sift(items: Items, ledger: &Ledger) -> Result<Sifted, FrameError> {
     let records = (items.proofs.len() + items.records.len()) as u64;
-    let mut sifted = Sifted { heard: Vec::new(), held: Vec::new(), records, duplicates: 0 };
+    let mut sifted = Sifted { heard: Vec::new(), held: Vec::new(), records, known: Vec::new() };
     sifted.heard.extend(items.documents.into_iter().map(Heard::Document));
     for (first, second) in items.proofs {
         let (key, _) = SignedRecord::peek(&first).map_err(|_| FrameError::Record)?;
         sifted.held.push(Held { key, rank: Stamp::PROOF });
         let known = ledger.entry(&key).map(Entry::records).unwrap_or_default();
         match known {
-            [one, other] if one.bytes() == first && other.bytes() == second => sifted.duplicates += 1,
+            [one, other] if one.bytes() == first && other.bytes() == second => sifted.known.push(key),
             _ => sifted.heard.push(Heard::Proof(first, second)),
         }
     }
@@ -396,7 +571,7 @@ pub(super) fn sift(items: Items, ledger: &Ledger) -> Result<Sifted, FrameError> 
         match ledger.entry(&key) {
             None => sifted.heard.push(Heard::Record(record)),
             Some(Entry::Record(known)) if known.stamp() < stamp => sifted.heard.push(Heard::Record(record)),
-            Some(entry) if entry.records().iter().any(|known| known.bytes() == record) => sifted.duplicates += 1,
+            Some(entry) if entry.records().iter().any(|known| known.bytes() == record) => sifted.known.push(key),
             Some(entry) if entry.records().iter().any(|known| known.stamp() == stamp) => sifted.heard.push(Heard::Record(record)),
             Some(_) => {}
         }
