@@ -103,7 +103,9 @@ impl World {
         let Some(other) = by_address.filter(|other| *other < self.count()) else { return };
         // The handshake proves the key: a clone at the address is as good as the original.
         if peer.is_none_or(|peer| self.machine(other).id == peer) {
-            self.soon(index, 30, Due::Connect(other));
+            // In a measurement nothing may come back sooner than a message.
+            let after_ms = if self.quiet { self.faults.delay_ms.0.max(30) } else { 30 };
+            self.soon(index, after_ms, Due::Connect(other));
         }
     }
 
@@ -117,9 +119,14 @@ impl World {
             let (peer, address) = (its, self.machine(other).address());
             return self.soon(index, 0, Due::Input(Box::new(Input::Reached { peer, address })));
         }
-        let full = |at: u32| self.machine(at).links.len() >= PEERS;
-        if full(index) || full(other) || !self.admits(index, other) || !self.admits(other, index) {
+        if !self.admits(index, other) || !self.admits(other, index) {
             return;
+        }
+        let full = |at: u32| self.machine(at).links.len() >= PEERS;
+        if full(index) || full(other) {
+            // It proved itself, and has no place: the dialler is told so, as by the real door.
+            let (peer, address) = (its, self.machine(other).address());
+            return self.soon(index, 0, Due::Input(Box::new(Input::Reached { peer, address })));
         }
         self.sequence += 1;
         let connection = self.sequence;

@@ -34,6 +34,12 @@ impl Synced {
         !self.with.is_empty()
     }
 
+    /// Whether a sync with `node` has completed.
+    #[must_use]
+    pub fn has(&self, node: &NodeId) -> bool {
+        self.with.contains(node)
+    }
+
     /// Whether `me` may take part in leases on a slot with these wardens: `min(2, quorum − 1)` others.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::lease::claim::SeenClaim;
 use crate::node_id::NodeId;
 use crate::record::ledger::Merged;
 use crate::record::signed::SignedRecord;
-use crate::record::{ClaimName, RecordKey, RecordKind};
+use crate::record::{ClaimName, RecordKey, RecordKind, Stamp};
 use crate::spread::Heard;
 use crate::text::{Product, Reason};
 use crate::time::Now;
@@ -97,6 +97,10 @@ impl Node {
         self.reach_stale = true;
         self.neighbours.peer_up(now.boot, peer, address.clone());
         self.spread.peer_up(now.boot, peer);
+        if self.neighbours.is_sought(&peer) {
+            self.spread.keep_lazy(&peer);
+        }
+        self.say_to_counterpart(now, peer);
         self.tell(Event::Peer { peer, up: true });
         if address.is_some() {
             self.keep_remembered();
@@ -139,6 +143,8 @@ impl Node {
                 Heard::Proof(one, other) => self.take_proof(now, peer, &one, &other),
                 Heard::Synced(peer) => {
                     self.synced.note(peer);
+                    // Whoever still lacks a sync asks for it again.
+                    self.pacing.seek.clear();
                     self.duty.stale = true;
                     self.stale.lives = true;
                 }
@@ -179,10 +185,10 @@ impl Node {
         let moved = addresses.is_some() && addresses != self.ledger.status(&key.node).map(|status| &status.addresses);
         self.reach_stale |= moved;
         match self.ledger.merge(record) {
-            Merged::New => self.record_changed(now, key, Some(peer)),
+            Merged::New => self.record_changed(now, key, stamp, Some(peer)),
             Merged::Convicted => {
                 self.tell(Event::Convicted { node: key.node, stamp });
-                self.record_changed(now, key, Some(peer));
+                self.record_changed(now, key, stamp, Some(peer));
             }
             Merged::Full => self.refuse_frame(peer, "too many records are kept already"),
             Merged::Old | Merged::Same => {}
@@ -202,16 +208,15 @@ impl Node {
         match self.ledger.convict(one, other) {
             Ok(Merged::Convicted) => {
                 self.tell(Event::Convicted { node: key.node, stamp });
-                self.record_changed(now, key, Some(peer));
+                self.record_changed(now, key, stamp, Some(peer));
             }
             Ok(_) => {}
             Err(error) => self.refuse_frame(peer, &format!("{error}")),
         }
     }
 
-    /// Everything that follows from a changed entry of the ledger.
-    pub(super) fn record_changed(&mut self, now: Now, key: RecordKey, from: Option<NodeId>) {
-        let stamp = self.ledger.stamp(&key).unwrap_or_default();
+    /// Everything that follows from a changed entry of the ledger; `stamp` is of the record that changed it.
+    pub(super) fn record_changed(&mut self, now: Now, key: RecordKey, stamp: Stamp, from: Option<NodeId>) {
         if key.kind == RecordKind::Status {
             self.presence.heard(key.node, stamp);
             // Its silence decides a slot: a crash must not bring an older mark back.

@@ -173,13 +173,25 @@ impl Node {
         self.ledger.merge(record);
         self.persist_record(key);
         self.unsaved.remove(&key);
-        self.record_changed(now, key, None);
+        self.record_changed(now, key, stamp, None);
         self.unsaved.remove(&key);
         directly.extend(self.counterparts(key.kind));
         directly.sort_unstable();
         directly.dedup();
+        // Those that are not peers yet are dialled, and told when they are.
+        self.reach_stale |= key.kind == RecordKind::Status && directly.iter().any(|node| !self.connected.contains(node));
         directly.retain(|node| self.connected.contains(node));
         self.spread.push_to(now.boot, key, &directly);
+    }
+
+    /// Tells a peer that has just come what it needs at once, as a warden of this node's slot or as a holder of its promise.
+    pub(super) fn say_to_counterpart(&mut self, now: Now, peer: NodeId) {
+        for kind in [RecordKind::Status, RecordKind::Grants] {
+            let key = self.own_key(kind);
+            if self.ledger.record(&key).is_some() && self.counterparts(kind).contains(&peer) {
+                self.spread.push_to(now.boot, key, &[peer]);
+            }
+        }
     }
 
     /// Sends the newest records of this node to every connected peer, without waiting for a batch or a turn.
@@ -194,7 +206,7 @@ impl Node {
     }
 
     /// Holders and wardens of a slot tell each other directly.
-    fn counterparts(&self, kind: RecordKind) -> Vec<NodeId> {
+    pub(super) fn counterparts(&self, kind: RecordKind) -> Vec<NodeId> {
         match kind {
             RecordKind::Grants => self.duty.warden.promises().map(|promise| promise.holder).collect(),
             RecordKind::Status => {

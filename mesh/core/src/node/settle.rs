@@ -1,5 +1,6 @@
 //! Drawing all consequences of an input, and when to look again.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use rand_chacha::rand_core::Rng as _;
@@ -14,7 +15,8 @@ use super::sight::NodeSight;
 use super::turn::Question;
 use crate::lease::sight::Sight as _;
 use crate::limits::SAVE_RECORDS_AFTER_MS;
-use crate::record::ClaimName;
+use crate::node_id::NodeId;
+use crate::record::{ClaimName, RecordKind};
 use crate::record::status::{Claim, Phase, Purpose};
 use crate::spread::neighbours::Member;
 use crate::text::{Product, Reason};
@@ -177,6 +179,14 @@ impl Node {
         self.persist_presence(saves);
     }
 
+    /// Whom this node needs as peers beside its own three: wardens that it must sync with, those of the slots that it claims, and
+    /// whoever holds a promise of it, who dials by itself.
+    fn needed_links(&self) -> BTreeSet<NodeId> {
+        let holders = self.counterparts(RecordKind::Grants).into_iter().filter(|node| self.connected.contains(node));
+        let wardens = self.counterparts(RecordKind::Status);
+        self.pacing.seek.iter().copied().chain(wardens).chain(holders).collect()
+    }
+
     /// Frames to neighbours, and whom to dial.
     fn reach_out(&mut self, now: Now) {
         let unsynced: Vec<_> = self.pacing.seek.iter().copied().filter(|node| self.connected.contains(node)).collect();
@@ -192,6 +202,7 @@ impl Node {
         }
         let due = self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot);
         if core::mem::take(&mut self.reach_stale) || core::mem::take(&mut self.pacing.seeks_more) || due {
+            let needed = self.needed_links();
             let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
             let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
             let sight = NodeSight {
@@ -204,11 +215,11 @@ impl Node {
             let heard = self.ledger.statuses().filter(|(node, _)| sight.gone(node).is_none());
             let heard = heard.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
             let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));
-            for dial in self.neighbours.dials(now.boot, members, &self.pacing.seek) {
+            for dial in self.neighbours.dials(now.boot, members, &needed) {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
             }
             for peer in self.neighbours.take_left() {
-                self.effects.push(Effect::Hangup { peer, reason: Reason::lossy("another neighbour took its place") });
+                self.effects.push(Effect::Hangup { peer, reason: Reason::lossy("it is needed no more, or another neighbour took its place") });
             }
         }
     }

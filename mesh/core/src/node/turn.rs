@@ -209,7 +209,7 @@ impl Node {
     fn synced_with_wardens(&self, pacing: &mut Pacing, map: &PoolMap, slot: &Slot) -> Result<(), Hold> {
         let Some(wardens) = map.wardens(slot) else { return Err(Hold::RosterChange(None)) };
         self.synced.enough(&self.me, wardens).map_err(|Syncing { have, need }| {
-            pacing.seek(wardens.nodes.iter().filter(|node| **node != self.me));
+            pacing.seek(wardens.nodes.iter().filter(|node| **node != self.me && !self.synced.has(node)));
             Hold::Syncing { have: count(have), need: count(need) }
         })
     }
@@ -217,14 +217,14 @@ impl Node {
     /// Be in touch with the wardens of a slot.
     pub(super) fn seek_wardens(&mut self, slot: &Slot, roster: Digest) {
         let Some(wardens) = self.maps.get(&roster).and_then(|map| map.wardens(slot)) else { return };
-        let me = self.me;
-        self.pacing.seek(wardens.nodes.iter().filter(|node| **node != me));
+        let (me, synced) = (self.me, &self.synced);
+        self.pacing.seek(wardens.nodes.iter().filter(|node| **node != me && !synced.has(node)));
     }
 
     /// The roster under which this node claims.
     pub(super) fn map_to_claim_under(&self, pool: &Pool) -> Option<&PoolMap> {
         let roster = self.rosters().to_claim_under(pool, self.duty.warden.declared(), &self.sight())?.roster();
-        self.maps.get(&roster)
+        self.maps.get(&roster).map(|map| &**map)
     }
 
     /// This node as a reader of what wardens say.

@@ -4,6 +4,8 @@
 //! way to another: two halves of a mesh that was parted are each content with their own, and would never meet again. Until
 //! it has three links it also dials its configured bootstrap addresses and the roster's meeting addresses; one at which nobody
 //! has answered yet it goes on dialling, however many links it has: whoever starts later there may be known to nobody else.
+//! Links to whom it needs for a while (wardens, holders), and those made at given addresses, it hangs up on a minute after they
+//! are needed no more, once its own three hold; only the side that dialled does.
 //! It dials a member only at addresses from that member's own signed record, or where it reached it before.
 //! Pure: the driver dials and says what failed; what it does not report back within [`DIAL_MS`] has failed too. Inbound links need nothing here.
 
@@ -29,6 +31,9 @@ const PAUSE_MOST_MS: u64 = 300_000;
 const FAILURES_TO_REPLACE: u32 = 3;
 /// A link that held this long clears its target's failures.
 const HELD_MS: u64 = 60_000;
+/// A link that this node made for a while stays this long after it was needed last: need often comes again soon, and a link
+/// costs a sync.
+const KEPT_MS: u64 = 60_000;
 
 /// A node whose own links all hold exchanges one of them for another member this often. A mesh that was parted is whole
 /// again once one of its nodes does; a link that changes costs one sync, 2 KB when both sides are equal.
@@ -62,12 +67,23 @@ enum Target {
     Address(String),
 }
 
+/// A link that this node made, and not to keep it.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    /// For somebody whom it needed, not at a given address.
+    sought: bool,
+    /// It stays until then, and as long as it is needed.
+    until: Time,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempts {
     failures: u32,
     next_at: Time,
     /// A dial is under way: `next_at` counts the time that it may take.
     under_way: bool,
+    /// The member was wanted beside the own three.
+    sought: bool,
 }
 
 /// Whom this node wants as neighbours, what it remembers of them, and when it tries again.
@@ -83,6 +99,8 @@ pub struct Neighbours {
     chosen: BTreeSet<NodeId>,
     /// Connected peers, since when, and the address at which this node reached them.
     connected: BTreeMap<NodeId, (Time, Option<String>)>,
+    /// Those of them that this node made for a while.
+    passing: BTreeMap<NodeId, Passing>,
     remembered: BTreeMap<NodeId, String>,
     attempts: BTreeMap<Target, Attempts>,
     /// When one of its own links gives way to another.
@@ -106,6 +124,7 @@ impl Neighbours {
             met: BTreeSet::new(),
             chosen: BTreeSet::new(),
             connected: BTreeMap::new(),
+            passing: BTreeMap::new(),
             remembered: BTreeMap::new(),
             attempts: BTreeMap::new(),
             wander_at: None,
@@ -126,8 +145,21 @@ impl Neighbours {
     pub fn peer_up(&mut self, now: Time, peer: NodeId, address: Option<String>) {
         if let Some(address) = &address {
             self.answered(peer, address);
+            let sought = self.attempts.get(&Target::Member(peer)).is_some_and(|attempts| attempts.sought);
+            let given = self.bootstrap.contains(address) || self.meet.contains(address);
+            if (sought || given) && !self.chosen.contains(&peer) {
+                let until = now.after_ms(KEPT_MS);
+                self.passing.insert(peer, Passing { sought, until });
+                self.wake_by(until);
+            }
         }
         self.connected.insert(peer, (now, address));
+    }
+
+    /// Whether this node made the link to `peer` because it needed it for a while, e.g. as a warden.
+    #[must_use]
+    pub fn is_sought(&self, peer: &NodeId) -> bool {
+        self.passing.get(peer).is_some_and(|passing| passing.sought)
     }
 
     /// A dial ended at a peer that had a link already, e.g. one that it had made itself, or at a member that has no place for
@@ -164,6 +196,7 @@ impl Neighbours {
 
     /// The last link to a peer is gone.
     pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
+        self.passing.remove(peer);
         let Some((since, address)) = self.connected.remove(peer) else { return };
         self.wake_by(now);
         if now.since_ms(since) >= HELD_MS {
@@ -196,8 +229,19 @@ impl Neighbours {
     /// Whom to dial now. `members` are all valid members that are known, `seek` those that this node needs beside its
     /// own three, e.g. wardens of its slot. Ask again at [`Neighbours::next_wakeup`], and when `seek` changed.
     pub fn dials<'a>(&mut self, now: Time, members: impl IntoIterator<Item = Member<'a>>, seek: &BTreeSet<NodeId>) -> Vec<Dial> {
-        let known = self.reachable(members);
-        self.choose(&known);
+        // Most often there is nothing to choose: then all members need not be gone through, nor those that are up already.
+        let chooses = !self.is_content() || self.wander_at.is_none_or(|at| at <= now);
+        let missing: BTreeSet<NodeId> = seek.iter().chain(&self.candidate).copied().filter(|peer| !self.is_up(peer)).collect();
+        let known = if chooses {
+            self.reachable(members)
+        } else if missing.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.reachable(members.into_iter().filter(|member| missing.contains(&member.node)))
+        };
+        if chooses {
+            self.choose(&known);
+        }
         let mut room = PEERS.saturating_sub(self.connected.len());
         let mut dials = Vec::new();
         self.next_wakeup = (self.chosen.len() < OWN_LINKS).then(|| now.after_ms(LOOK_AGAIN_MS));
@@ -207,6 +251,8 @@ impl Neighbours {
             if let Some(addresses) = known.get(&peer)
                 && self.attempt(now, Target::Member(peer), &mut room)
             {
+                let sought = seek.contains(&peer) && !self.chosen.contains(&peer);
+                self.attempts.entry(Target::Member(peer)).or_default().sought = sought;
                 dials.push(Dial { peer: Some(peer), addresses: addresses.clone() });
             }
         }
@@ -223,7 +269,10 @@ impl Neighbours {
             Target::Member(peer) => known.contains_key(peer),
             Target::Address(address) => self.bootstrap.contains(address) || self.meet.contains(address),
         };
-        self.attempts.retain(|target, _| known(target));
+        if chooses {
+            self.attempts.retain(|target, _| known(target));
+        }
+        self.part(now, seek);
         dials
     }
 
@@ -273,6 +322,33 @@ impl Neighbours {
         known
     }
 
+    fn is_up(&self, peer: &NodeId) -> bool {
+        self.connected.contains_key(peer)
+    }
+
+    /// Whether all of its own links hold.
+    fn is_content(&self) -> bool {
+        self.chosen.len() >= OWN_LINKS && self.chosen.iter().all(|peer| self.is_up(peer))
+    }
+
+    /// Gives up the links that it made for a while and needs no more, once its own hold.
+    fn part(&mut self, now: Time, seek: &BTreeSet<NodeId>) {
+        let content = self.is_content();
+        for (peer, passing) in &mut self.passing {
+            if !content || seek.contains(peer) || self.chosen.contains(peer) || self.candidate == Some(*peer) {
+                passing.until = now.after_ms(KEPT_MS);
+            }
+        }
+        let over: Vec<NodeId> = self.passing.iter().filter(|(_, it)| it.until <= now).map(|(peer, _)| *peer).collect();
+        for peer in over {
+            self.passing.remove(&peer);
+            self.left.push(peer);
+        }
+        if let Some(until) = self.passing.values().map(|passing| passing.until).min() {
+            self.wake_by(until);
+        }
+    }
+
     /// Keeps three chosen members: those that left or failed too often make room for others.
     fn choose(&mut self, known: &BTreeMap<NodeId, Vec<String>>) {
         let failed = |peer: &NodeId| {
@@ -300,7 +376,7 @@ impl Neighbours {
     /// Exchanges one of its own links for another, now and then, while all of them hold.
     fn wander(&mut self, now: Time, known: &BTreeMap<NodeId, Vec<String>>) {
         let connected = |peer: &NodeId| self.connected.contains_key(peer);
-        if self.chosen.len() < OWN_LINKS || !self.chosen.iter().all(connected) {
+        if !self.is_content() {
             (self.wander_at, self.candidate) = (None, None);
             return;
         }
@@ -312,6 +388,7 @@ impl Neighbours {
                 self.chosen.insert(found);
                 // A link that the other side made is the other side's to keep.
                 if self.connected.get(&old).is_some_and(|(_, address)| address.is_some()) {
+                    self.passing.remove(&old);
                     self.left.push(old);
                 }
             }

@@ -166,6 +166,74 @@ fn wanted_wardens_are_dialled_beside_the_own_three() {
 }
 
 #[test]
+fn a_link_to_a_warden_ends_a_minute_after_it_is_needed_no_more_and_its_own_links_stay() {
+    let mut mine = neighbours(&[]);
+    let book = book(50);
+    let at = |peer: &NodeId| book.get(peer).map(|addresses| addresses[0].clone());
+    let own = whom(&dials(&mut mine, 0, &book, &[]));
+    let warden = *book.keys().find(|peer| !own.contains(peer)).expect("fifty members");
+    let needed: Vec<NodeId> = own.iter().take(1).copied().chain([warden]).collect();
+    for peer in &own {
+        mine.peer_up(Time(100), *peer, at(peer));
+    }
+    assert_eq!(whom(&dials(&mut mine, 200, &book, &needed)), [warden].into());
+    mine.peer_up(Time(300), warden, at(&warden));
+    assert!(mine.is_sought(&warden) && !own.iter().any(|peer| mine.is_sought(peer)));
+    // As long as it is needed it stays.
+    assert_eq!((dials(&mut mine, 200_000, &book, &needed), mine.take_left()), (Vec::new(), Vec::new()));
+    assert_eq!((dials(&mut mine, 200_100, &book, &[]), mine.take_left()), (Vec::new(), Vec::new()));
+    let ends = mine.next_wakeup().expect("it looks again");
+    assert!(ends <= Time(260_000), "{ends:?}");
+    assert_eq!((dials(&mut mine, ends.0, &book, &[]), mine.take_left()), (Vec::new(), vec![warden]));
+    mine.peer_down(ends, &warden);
+    assert_eq!(dials(&mut mine, ends.0 + 60_000, &book, &[]), [], "it is not missed");
+    assert_eq!(mine.take_left(), []);
+}
+
+#[test]
+fn a_link_to_a_warden_stays_while_own_links_are_missing_and_one_that_the_warden_made_always() {
+    let mut mine = neighbours(&[]);
+    let book = book(50);
+    let at = |peer: &NodeId| book.get(peer).map(|addresses| addresses[0].clone());
+    let own = whom(&dials(&mut mine, 0, &book, &[]));
+    let wardens: Vec<NodeId> = book.keys().filter(|peer| !own.contains(peer)).take(2).copied().collect();
+    assert!(whom(&dials(&mut mine, 100, &book, &wardens)).is_superset(&wardens.iter().copied().collect()));
+    mine.peer_up(Time(200), wardens[0], at(&wardens[0]));
+    mine.peer_up(Time(200), wardens[1], None);
+    dials(&mut mine, 300_000, &book, &[]);
+    assert_eq!(mine.take_left(), []);
+    for peer in &own {
+        mine.peer_up(Time(300_100), *peer, at(peer));
+    }
+    dials(&mut mine, 300_200, &book, &[]);
+    let ends = mine.next_wakeup().expect("it looks again");
+    dials(&mut mine, ends.0, &book, &[]);
+    assert_eq!(mine.take_left(), [wardens[0]]);
+}
+
+#[test]
+fn a_link_made_at_a_given_address_ends_once_its_own_hold() {
+    let seed = "/dns/seed/tcp/1".to_string();
+    let mut mine = neighbours(&[&seed]);
+    dials(&mut mine, 0, &Book::new(), &[]);
+    mine.peer_up(Time(50), node(99), Some(seed));
+    let book = book(50);
+    let own = whom(&dials(&mut mine, 100, &book, &[]));
+    assert_eq!((own.len(), mine.is_sought(&node(99))), (OWN_LINKS, false));
+    dials(&mut mine, 300_000, &book, &[]);
+    assert_eq!(mine.take_left(), [], "its own do not hold yet");
+    for peer in &own {
+        mine.peer_up(Time(300_100), *peer, None);
+    }
+    dials(&mut mine, 300_200, &book, &[]);
+    let ends = mine.next_wakeup().expect("it looks again");
+    dials(&mut mine, ends.0, &book, &[]);
+    assert_eq!(mine.take_left(), [node(99)]);
+    mine.peer_down(ends, &node(99));
+    assert_eq!(dials(&mut mine, ends.0 + 1, &book, &[]), [], "nor dialled again");
+}
+
+#[test]
 fn nobody_is_dialled_when_the_node_has_all_the_links_that_it_may() {
     let mut mine = neighbours(&["/dns/seed/tcp/1"]);
     let book = book(200);
