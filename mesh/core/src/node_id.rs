@@ -1,14 +1,28 @@
 //! The identity of a node: its Ed25519 public key, shown as a libp2p PeerId.
 
 use alloc::string::{String, ToString};
+use core::cmp::Ordering;
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An Ed25519 public key. Shown and read as the libp2p PeerId of that key (`12D3KooW…`).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub [u8; 32]);
+
+/// By bytes. The first eight decide almost always: maps of nodes are searched for every record that comes.
+impl Ord for NodeId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.head().cmp(&other.head()).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl PartialOrd for NodeId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// The text is not the PeerId of an Ed25519 key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +33,11 @@ pub struct NodeIdError;
 const PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
 impl NodeId {
+    fn head(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// The PeerId's bytes (a multihash), as libp2p uses them.
     #[must_use]
     pub fn to_peer_id_bytes(self) -> [u8; 38] {
@@ -87,6 +106,8 @@ impl<'de> Deserialize<'de> for NodeId {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -96,5 +117,20 @@ mod tests {
         assert!(text.starts_with("12D3KooW"), "{text}");
         assert_eq!(text.parse(), Ok(id));
         assert_eq!(text.to_lowercase().parse::<NodeId>(), Err(NodeIdError));
+    }
+
+    #[test]
+    fn node_ids_are_ordered_as_their_bytes_are() {
+        let mut ids = Vec::new();
+        for at in [0, 7, 8, 31] {
+            for byte in [0, 1, 255] {
+                let mut bytes = [7; 32];
+                bytes[at] = byte;
+                ids.push(NodeId(bytes));
+            }
+        }
+        for (one, other) in ids.iter().flat_map(|one| ids.iter().map(move |other| (one, other))) {
+            assert_eq!(one.cmp(other), one.0.cmp(&other.0));
+        }
     }
 }

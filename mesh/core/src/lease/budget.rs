@@ -3,10 +3,12 @@
 //! [`PoolMap`] is everything that leases need of one roster. It is a pure function of the roster and of the
 //! certificates that it names, so every node computes the same one. Who keeps which slot's promise: [`super::wardens`].
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cell::OnceCell;
 use core::fmt;
+
+use once_cell::race::OnceBox;
 
 use crate::digest::Digest;
 use crate::documents::certificate::Certificate;
@@ -65,7 +67,21 @@ pub struct PoolSeats {
     policy: PoolPolicy,
     nodes: Vec<NodeId>,
     awake: Vec<NodeId>,
-    wardens: Vec<OnceCell<Wardens>>,
+    wardens: Vec<Drawn>,
+}
+
+/// The wardens of one slot, once they were asked for: whoever shares the map draws them once.
+#[derive(Debug, Default)]
+struct Drawn(OnceBox<Wardens>);
+
+impl Clone for Drawn {
+    fn clone(&self) -> Self {
+        let drawn = Self::default();
+        if let Some(wardens) = self.0.get() {
+            drawn.0.get_or_init(|| Box::new(wardens.clone()));
+        }
+        drawn
+    }
 }
 
 impl PoolMap {
@@ -157,8 +173,8 @@ impl PoolMap {
             roster::Wardens::Pool => &seats.awake,
             roster::Wardens::Fleet => &self.fleet,
         };
-        let cell = seats.wardens.get(usize::from(slot.number))?;
-        Some(cell.get_or_init(|| Wardens::draw(slot, candidates)))
+        let drawn = seats.wardens.get(usize::from(slot.number))?;
+        Some(drawn.0.get_or_init(|| Box::new(Wardens::draw(slot, candidates))))
     }
 }
 
@@ -166,7 +182,7 @@ impl PoolSeats {
     fn new(policy: PoolPolicy, nodes: &BTreeMap<NodeId, bool>) -> Self {
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
         let most = slots(ids.len(), policy.budget_ppm).max(slots(ids.len(), policy.urgent_budget_ppm));
-        let wardens = (0..most).map(|_| OnceCell::new()).collect();
+        let wardens = (0..most).map(|_| Drawn::default()).collect();
         Self { policy, awake: awake(nodes.iter().map(|(node, dormant)| (*node, *dormant))), nodes: ids, wardens }
     }
 

@@ -12,7 +12,6 @@ use super::show::count;
 use crate::digest::Digest;
 use crate::documents::certificate::Certificate;
 use crate::documents::rollout::Rollout;
-use crate::lease::budget::PoolMap;
 use crate::lease::sight::{Gone, Sight as _};
 use crate::node_id::NodeId;
 use crate::record::ledger::Entry;
@@ -106,11 +105,11 @@ impl Node {
             if self.maps.contains_key(&digest) {
                 continue;
             }
-            if let (Some(roster), Some(members)) = (self.shelf.roster(&digest), self.shelf.roster_members(&digest)) {
-                self.maps.insert(digest, PoolMap::of(digest, roster, &members));
+            if let Some(map) = self.shelf.pool_map(&digest) {
+                self.maps.insert(digest, map);
             }
         }
-        let newest = self.maps.values().max_by_key(|map| map.version()).map(PoolMap::roster);
+        let newest = self.maps.values().max_by_key(|map| map.version()).map(|map| map.roster());
         if let Some(roster) = newest.and_then(|digest| self.shelf.roster(&digest)) {
             self.neighbours.set_meet(&roster.meet);
         }
@@ -202,14 +201,12 @@ impl Node {
         }
         following.digest = digest;
         following.stale = true;
-        self.following.insert(id.clone(), following);
         if fresh {
-            let nodes: Vec<NodeId> =
-                self.ledger.entries().filter(|(key, _)| key.kind == RecordKind::Status).map(|(key, _)| key.node).collect();
-            for node in nodes {
-                self.hear_about(id, &node);
+            for (key, _) in self.ledger.entries().filter(|(key, _)| key.kind == RecordKind::Status) {
+                self.hear_about(&mut following, &key.node);
             }
         }
+        self.following.insert(id.clone(), following);
     }
 
     fn pool_terms(&self, roster: &Digest, urgent: bool) -> BTreeMap<Pool, PoolTerms> {
@@ -235,21 +232,19 @@ impl Node {
 
     /// A node's record changed: every rollout hears of it.
     pub(super) fn hear(&mut self, node: &NodeId) {
-        let ids: Vec<RolloutId> = self.following.keys().cloned().collect();
-        for id in ids {
-            self.hear_about(&id, node);
+        let mut all = core::mem::take(&mut self.following);
+        for following in all.values_mut() {
+            self.hear_about(following, node);
         }
+        self.following = all;
     }
 
-    fn hear_about(&mut self, id: &RolloutId, node: &NodeId) {
-        let Some(following) = self.following.get(id) else { return };
-        let Some(progress) = &following.progress else { return };
+    fn hear_about(&self, following: &mut Following, node: &NodeId) {
+        let Some(progress) = &mut following.progress else { return };
         let Some(report) = self.member_report(node, progress) else { return };
         let unlisted = wave_of(progress, node).is_none();
         let late = if unlisted && report.generation.is_some() { self.late_joiner(node, progress) } else { None };
         let heard_at = self.presence.heard_at_up_ms(node).unwrap_or_else(|| self.presence.up_ms());
-        let Some(following) = self.following.get_mut(id) else { return };
-        let Some(progress) = &mut following.progress else { return };
         if let Some(certificate) = late {
             progress.join(&Member { id: *node, certificate: &certificate, dormant: false });
         }
@@ -294,9 +289,9 @@ impl Node {
         }
         let Entry::Record(record) = entry else { return None };
         let mut report = MemberReport::of(record.status()?, rollout);
-        let verdicts = self.ledger.verdicts(node, &rollout.release.product);
-        let mine = verdicts.iter().filter(|verdict| verdict.rollout == rollout.id);
-        report.verdicts = mine.map(|verdict| (verdict.claim, verdict.outcome)).collect();
+        if let Some(outcomes) = self.ledger.withdrawn_outcomes(node, &rollout.release.product, &rollout.id) {
+            report.verdicts = outcomes;
+        }
         Some(report)
     }
 
@@ -309,19 +304,18 @@ impl Node {
                 following.stale || up.is_some_and(|up| up <= clock.up_ms) || wall.is_some_and(|wall| wall <= clock.wall)
             })
         };
-        let moving = self.following.iter().filter(|(_, following)| moves(following));
-        let ids: Vec<RolloutId> = moving.map(|(id, _)| id.clone()).collect();
-        for id in ids {
-            let Some(following) = self.following.get_mut(&id) else { continue };
+        let mut told = Vec::new();
+        for (id, following) in self.following.iter_mut().filter(|(_, following)| moves(following)) {
             let Some(progress) = &mut following.progress else { continue };
             following.stale = false;
             let changes = progress.settle(clock);
             let outlook = Some(progress.outlook(&self.me));
             self.stale.lives |= outlook != following.outlook || !changes.is_empty();
             following.outlook = outlook;
-            for change in changes {
-                self.note_change(&id, change);
-            }
+            told.extend(changes.into_iter().map(|change| (id.clone(), change)));
+        }
+        for (id, change) in told {
+            self.note_change(&id, change);
         }
     }
 

@@ -38,6 +38,7 @@ mod writers;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use rand_chacha::ChaCha8Rng;
@@ -119,7 +120,7 @@ pub struct Node {
     pacing: Pacing,
     visiting: Visiting,
     /// Rosters that are here with every certificate that they name, as leases read them.
-    maps: BTreeMap<Digest, PoolMap>,
+    maps: BTreeMap<Digest, Arc<PoolMap>>,
     following: BTreeMap<RolloutId, Following>,
     /// Standing claims on slots, by holder.
     claims: Claims,

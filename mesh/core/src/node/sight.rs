@@ -39,7 +39,7 @@ impl Node {
 
     /// Every roster that is here, as leases read them.
     pub(super) fn rosters(&self) -> Rosters<'_> {
-        Rosters::of(self.shelf.rosters().map(|(digest, roster)| (digest, roster, self.maps.get(&digest))))
+        Rosters::of(self.shelf.rosters().map(|(digest, roster)| (digest, roster, self.maps.get(&digest).map(|map| &**map))))
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Node;
 use crate::lease::claim::SeenClaim;
+use crate::lease::wardens::Wardens;
 use crate::record::{RecordKey, RecordKind};
 use crate::time::{Now, Time};
 
@@ -67,7 +68,7 @@ impl Node {
         }
         // A declaration opens slots only where leases move from one roster to another; a grant moves whoever claims.
         let declares = key.kind == RecordKind::Grants;
-        let several = self.shelf.rosters().nth(1).is_some();
+        let several = self.shelf.has_several_rosters();
         let moves = declares && several;
         let claims = self.claims.of(&self.me).next().is_some();
         self.stale.lives |= self.pacing.asks && (several || declares && claims);
@@ -79,8 +80,7 @@ impl Node {
 
     /// Whether this node may have a say on a claim's slot: as one of its wardens under any roster that is here.
     pub(super) fn may_ward(&self, claim: &SeenClaim) -> bool {
-        let wards =
-            |map: &crate::lease::budget::PoolMap| map.wardens(&claim.slot).is_some_and(|wardens| wardens.contains(&self.me));
-        !self.maps.contains_key(&claim.roster) || self.maps.values().any(wards)
+        let wards = |wardens: &Wardens| wardens.contains(&self.me);
+        !self.maps.contains_key(&claim.roster) || self.maps.values().any(|map| map.wardens(&claim.slot).is_some_and(wards))
     }
 }

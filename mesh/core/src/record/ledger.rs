@@ -16,10 +16,10 @@ use core::ops::Bound;
 
 use super::grants::{Grants, Promise};
 use super::signed::{self, SignedRecord};
-use super::status::{Status, Verdict};
+use super::status::{Outcome, Status, Verdict};
 use super::sync_set::{SyncId, SyncSet};
 use super::verdicts::{self, Withdrawn};
-use super::{RecordKey, RecordKind, Stamp};
+use super::{ClaimName, RecordKey, RecordKind, Stamp};
 use crate::limits::RECORDS;
 use crate::node_id::NodeId;
 use crate::text::{Product, RolloutId};
@@ -183,6 +183,20 @@ impl Ledger {
     /// Merges one entry, as read back from disk or taken from another ledger.
     pub fn merge_entry(&mut self, entry: Entry) -> Merged {
         let key = entry.key();
+        // What comes all the time: another record of the same key, under another stamp.
+        if let (Some(Entry::Record(kept)), Entry::Record(new)) = (self.entries.get_mut(&key), &entry)
+            && kept.stamp() != new.stamp()
+        {
+            if new.stamp() < kept.stamp() {
+                return Merged::Old;
+            }
+            if let (Some(old), Some(new)) = (kept.status(), new.status()) {
+                self.withdrawn.note(key.node, old, new);
+            }
+            self.sync.put(new.sync_id(), key);
+            kept.clone_from(new);
+            return Merged::New;
+        }
         let Some(kept) = self.entries.get(&key) else {
             if self.entries.len() >= RECORDS {
                 return Merged::Full;
@@ -197,11 +211,6 @@ impl Ledger {
         let joined = kept.clone().join(entry);
         if *kept == joined {
             return Merged::Old;
-        }
-        if let (Entry::Record(old), Entry::Record(new)) = (kept, &joined)
-            && let (Some(old), Some(new)) = (old.status(), new.status())
-        {
-            self.withdrawn.note(key.node, old, new);
         }
         let merged = if matches!(joined, Entry::Proof(..)) { Merged::Convicted } else { Merged::New };
         self.keep(key, joined);
@@ -281,6 +290,23 @@ impl Ledger {
             verdicts::merge(&mut joined, verdict.clone());
         }
         joined
+    }
+
+    /// What the node's verdicts on one rollout come to, where some node has dropped or lowered one; `None` where every newest
+    /// record says all that its node ever said.
+    #[must_use]
+    pub fn withdrawn_outcomes(
+        &self,
+        node: &NodeId,
+        product: &Product,
+        rollout: &RolloutId,
+    ) -> Option<Vec<(Option<ClaimName>, Outcome)>> {
+        if self.withdrawn.is_empty() {
+            return None;
+        }
+        let verdicts = self.verdicts(node, product);
+        let mine = verdicts.iter().filter(|verdict| verdict.rollout == *rollout);
+        Some(mine.map(|verdict| (verdict.claim, verdict.outcome)).collect())
     }
 
     /// Forgets withdrawn verdicts of rollouts that `known` does not know any more.

@@ -60,6 +60,10 @@ impl Withdrawn {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn of(&self, node: &NodeId, product: &Product) -> &[Verdict] {
         self.0.get(&(*node, product.clone())).map(Vec::as_slice).unwrap_or_default()
     }

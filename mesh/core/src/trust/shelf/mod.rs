@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
-use self::binder::{Binder, Held};
+use self::binder::{Binder, Held, Mapped};
 use super::local::LocalTrust;
 use super::threshold::{Signers, count_distinct};
 use super::{guard_rails, verify};
@@ -219,7 +219,7 @@ impl Shelf {
         let stripped = Envelope { kind, body: envelope.body, signatures: signers.signatures() };
         let bytes = stripped.to_bytes();
         let (body_bytes, published) = (stripped.body.len(), Digest::of(&bytes));
-        let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers };
+        let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers, map: Mapped::default() };
         self.revision += 1;
         self.documents += usize::from(!matches!(kind, Kind::Node | Kind::Roster));
         self.held.insert(digest, held);

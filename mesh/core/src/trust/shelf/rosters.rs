@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Placed, Shelf, add_rival};
@@ -11,6 +12,7 @@ use crate::documents::certificate::Certificate;
 use crate::documents::rejection::Rejection;
 use crate::documents::rollout::{Rollout, RosterRef};
 use crate::documents::roster::{Listed, Roster};
+use crate::lease::budget::PoolMap;
 use crate::limits::ROSTER_BYTES;
 use crate::node_id::NodeId;
 use crate::trust::guard_rails;
@@ -33,6 +35,18 @@ impl Shelf {
         nodes.iter().map(|listed| Some((listed, self.certificate_by_digest(&listed.certificate)?))).collect()
     }
 
+    /// What leases read of a roster: a pure function of it and of the certificates that it names, so it is worked out once and
+    /// shared. `None` until all of these are here.
+    #[must_use]
+    pub fn pool_map(&self, digest: &Digest) -> Option<Arc<PoolMap>> {
+        let held = self.held.get(digest)?;
+        if let Some(map) = held.map.get() {
+            return Some(map.clone());
+        }
+        let map = PoolMap::of(*digest, self.roster(digest)?, &self.roster_members(digest)?);
+        Some(held.map.keep(map).clone())
+    }
+
     /// Certificates that a roster names and that are not here, at most `most`.
     #[must_use]
     pub fn missing_certificates(&self, digest: &Digest, most: usize) -> Vec<Digest> {
@@ -43,6 +57,12 @@ impl Shelf {
     /// All rosters here, by version; of two rivals the lower digest first.
     pub fn rosters(&self) -> impl DoubleEndedIterator<Item = (Digest, &Roster)> + '_ {
         self.rosters.values().flatten().filter_map(|digest| self.roster(digest).map(|roster| (*digest, roster)))
+    }
+
+    /// Whether more than one roster is here.
+    #[must_use]
+    pub fn has_several_rosters(&self) -> bool {
+        self.rosters.values().map(|rivals| rivals.len()).sum::<usize>() > 1
     }
 
     /// Another body of this roster's version is known, and no later version: it is not newly declared.
