@@ -124,6 +124,9 @@ pub(crate) struct MeasureArgs {
     /// Of all that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// On so many threads; what is measured, real time aside, does not depend on it.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
     /// Fail as well when it takes longer than this, in seconds of real time.
     #[arg(long)]
     within: Option<u64>,
@@ -296,7 +299,7 @@ fn measure(args: &MeasureArgs) -> Result<bool, String> {
         .filter(|(least, most)| least <= most)
         .ok_or_else(|| format!("--delay {}: write LEAST..MOST in milliseconds, for example 50..300", args.delay))?;
     let (budget, loss) = (percent(args.budget, "budget")?, percent(args.loss, "loss")?);
-    let mut measured = measure::rollout(&Terms { nodes: args.nodes, budget, delay_ms, loss, seed: args.seed });
+    let mut measured = measure::rollout(&Terms { nodes: args.nodes, budget, delay_ms, loss, seed: args.seed, threads: args.threads.clamp(1, 64) });
     if let Some(within) = args.within.filter(|within| measured.real_ms > within.saturating_mul(1_000)) {
         measured.missed.push(format!("real time: {} ms, at most {within} s", measured.real_ms));
     }

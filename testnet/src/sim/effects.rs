@@ -38,13 +38,14 @@ impl World {
                 self.schedule(at, index, Due::Wake);
             }
         }
-        self.note_words(index);
+        let says = self.machine(index).disruption.since_ms.and_then(|_| self.machine(index).phase());
+        self.note_words(index, says);
         if !self.quiet {
             self.check(index);
         }
     }
 
-    fn run_effect(&mut self, index: u32, effect: Effect) {
+    pub(super) fn run_effect(&mut self, index: u32, effect: Effect) {
         match effect {
             Effect::Persist { .. } | Effect::Event(_) if self.quiet => {}
             Effect::Persist { key, value } => {
@@ -149,12 +150,11 @@ impl World {
     }
 
     /// Whether a machine has signed by now that it is done.
-    fn note_words(&mut self, index: u32) {
+    pub(super) fn note_words(&mut self, index: u32, says: Option<Phase>) {
         let machine = self.machine_mut(index);
         if machine.disruption.since_ms.is_none() || machine.device.disrupted() {
             return;
         }
-        let says = machine.phase();
         if says.is_some_and(|phase| phase != Phase::Activating) {
             machine.disruption = Disruption::default();
         }

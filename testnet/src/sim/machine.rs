@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use groundswell_core::digest::Digest;
+use groundswell_core::node::input::{Health, Input, Report};
 use groundswell_core::node::{Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::ClaimName;
@@ -14,6 +15,9 @@ use groundswell_core::trust::shelf::Shelf;
 use super::device::Device;
 use super::memo::{MemoCrypto, Memory};
 use super::operator::{BEGINNING, node_secret, platform, product};
+
+/// The second byte of a frame that holds a turn of a sync.
+const SYNC: u8 = 5;
 
 /// One virtual machine.
 #[derive(Debug)]
@@ -198,5 +202,29 @@ impl Machine {
     #[must_use]
     pub fn address(&self) -> String {
         format!("sim/{}", self.index)
+    }
+
+    /// What an input says of the device and of peers.
+    pub(super) fn note_input(&mut self, at: u64, input: &Input) {
+        match input {
+            Input::Device { report: Report::Health(health), .. } => {
+                self.found_down = matches!(health, Health::Failing(_));
+                let since = self.healthy_since_ms.unwrap_or(at);
+                self.healthy_since_ms = (*health == Health::Healthy).then_some(since);
+            }
+            // Health of what ran before says nothing about what runs now.
+            Input::Device { report: Report::Activated { .. } | Report::Reverted { .. }, .. } => self.healthy_since_ms = None,
+            Input::Frame { peer, bytes } if bytes.get(1) == Some(&SYNC) => {
+                self.sync_turns.insert(*peer);
+            }
+            _ => {}
+        }
+    }
+
+    /// A core that asks to be woken again and again and does nothing would burn a device's processor.
+    pub(super) fn watch_for_spinning(&mut self, at: u64) {
+        let second = at / 1_000;
+        self.wakes = if self.wakes.0 == second { (second, self.wakes.1 + 1) } else { (second, 1) };
+        assert!(self.wakes.1 <= 900, "machine {} was woken 900 times within a second by its own wish", self.index);
     }
 }

@@ -33,17 +33,19 @@ pub struct Terms {
     pub loss: Ppm,
     /// Of all that is random.
     pub seed: u64,
+    /// On so many threads; what is measured, real time aside, does not depend on it.
+    pub threads: usize,
 }
 
 impl Terms {
-    /// So many nodes, a budget of 5 %, 50 to 300 ms of delay, no loss.
+    /// So many nodes, a budget of 5 %, 50 to 300 ms of delay, no loss, on two threads.
     ///
     /// # Panics
     /// Never: five percent are a share.
     #[must_use]
     pub fn of(nodes: u32) -> Self {
         let budget = Ppm::new(50_000).expect("a share");
-        Self { nodes, budget, delay_ms: (50, 300), loss: Ppm::ZERO, seed: 1 }
+        Self { nodes, budget, delay_ms: (50, 300), loss: Ppm::ZERO, seed: 1, threads: 2 }
     }
 }
 
@@ -174,7 +176,7 @@ pub fn rollout(terms: &Terms) -> Measured {
     let mut operator = super::operator::Operator::new(|_| {});
     let policy = operator.policies.entry(groundswell_core::text::Pool::new("edge").expect("a plain name")).or_default();
     (policy.budget_ppm, policy.urgent_budget_ppm) = (budget, budget);
-    let mut world = World::measured(terms.seed, &[("edge", nodes)], Some(super::director::first()), operator);
+    let mut world = World::measured(terms.seed, &[("edge", nodes)], Some(super::director::first()), operator, terms.threads);
     world.faults.delay_ms = (terms.delay_ms.0, terms.delay_ms.1.saturating_sub(terms.delay_ms.0));
     world.loss = terms.loss;
     world.run_for(120_000);

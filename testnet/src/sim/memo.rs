@@ -1,7 +1,7 @@
 //! Signatures of a virtual world: real ones, each checked once however many machines check it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use groundswell_core::crypto::{Crypto, SoftwareCrypto};
 use groundswell_core::digest::Digest;
@@ -16,7 +16,7 @@ const REMEMBERED: usize = 1_000_000;
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     answers: Arc<Mutex<HashMap<[u8; 32], bool>>>,
-    records: Arc<Mutex<HashMap<u64, (Digest, SignedRecord)>>>,
+    records: Arc<RwLock<HashMap<u64, (Digest, SignedRecord)>>>,
 }
 
 /// One machine's key, and the world's memory.
@@ -66,14 +66,14 @@ impl Crypto for MemoCrypto {
     fn open_record(&self, fleet: &Digest, bytes: &[u8]) -> Result<SignedRecord, RecordError> {
         // The last bytes are of the signature: different for different records, unless somebody means it.
         let name = bytes.last_chunk().map_or(0, |last| u64::from_le_bytes(*last));
-        let mut records = self.memory.records.lock().expect("nothing panics while it holds this lock");
-        if let Some((of, known)) = records.get(&name)
-            && of == fleet
-            && known.bytes() == bytes
-        {
-            return Ok(known.clone());
+        let read = self.memory.records.read().expect("nothing panics while it holds this lock");
+        let known = read.get(&name).filter(|(of, known)| of == fleet && known.bytes() == bytes).map(|(_, known)| known.clone());
+        drop(read);
+        if let Some(known) = known {
+            return Ok(known);
         }
         let record = SignedRecord::verify(fleet, bytes, &self.inner)?;
+        let mut records = self.memory.records.write().expect("nothing panics while it holds this lock");
         if records.len() >= REMEMBERED {
             records.clear();
         }

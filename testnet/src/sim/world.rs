@@ -11,7 +11,7 @@ use groundswell_core::documents::rejection::Rejection;
 use groundswell_core::lease::budget::slots;
 use groundswell_core::limits::PEERS;
 use groundswell_core::node::effect::{Accepted, Event};
-use groundswell_core::node::input::{Health, Input, Report, Source};
+use groundswell_core::node::input::{Input, Report, Source};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::Ppm;
 use groundswell_core::record::status::Running;
@@ -30,8 +30,6 @@ use super::operator::{Operator, node_secret, product};
 
 /// Documents that are kept for who replays them.
 const HANDED: usize = 256;
-/// The second byte of a frame that holds a turn of a sync.
-const SYNC: u8 = 5;
 /// What the second byte of a frame says: see `docs/PROTOCOL.md`.
 pub(super) const FRAME_KINDS: [&str; 6] = ["records", "direct", "announce", "graft", "prune", "sync"];
 
@@ -129,7 +127,11 @@ pub struct World {
     pub(super) trace: blake3::Hasher,
     pub(super) memory: Memory,
     pub(super) sequence: u64,
-    queue: BTreeMap<(u64, u64), (u32, u32, Due)>,
+    pub(super) queue: BTreeMap<(u64, u64), (u32, u32, Due)>,
+    /// What is scheduled happens no earlier: before, everybody has been.
+    pub(super) not_before_ms: u64,
+    /// A measurement: on so many threads.
+    abreast: Option<usize>,
     pub(super) wakes: BTreeMap<u32, u64>,
     /// Machines in different groups cannot reach each other.
     pub(super) groups: Vec<u32>,
@@ -175,8 +177,9 @@ impl World {
 
     /// The same for a measurement: nothing is restarted in it, nothing traced, and of the guarantees S1 is checked.
     #[must_use]
-    pub fn measured(seed: u64, pools: &[(&str, u32)], running: Option<Running>, operator: Operator) -> Self {
-        Self::build(seed, pools, running, operator, true)
+    /// It is played on so many threads; what comes of it does not depend on how many.
+    pub fn measured(seed: u64, pools: &[(&str, u32)], running: Option<Running>, operator: Operator, threads: usize) -> Self {
+        Self { abreast: Some(threads), ..Self::build(seed, pools, running, operator, true) }
     }
 
     fn build(seed: u64, pools: &[(&str, u32)], running: Option<Running>, mut operator: Operator, quiet: bool) -> Self {
@@ -219,6 +222,8 @@ impl World {
             memory: Memory::default(),
             sequence: 0,
             queue: BTreeMap::new(),
+            not_before_ms: 0,
+            abreast: None,
             wakes: BTreeMap::new(),
             groups,
             deaf: BTreeSet::new(),
@@ -316,8 +321,9 @@ impl World {
         // Whoever comes later is told more than one address: by then a machine may be gone for good.
         let addresses = if index < self.founders { 1 } else { 3 };
         let others = (0..self.founders).filter(|other| *other != index).take(addresses);
-        // Nobody takes in a whole large fleet: there each is told three others.
-        let scattered = (1..=3).map(|step| (index + step * (self.founders / 4 + 1)) % self.founders.max(1));
+        // Nobody takes in a whole large fleet: there each is told three others. The next one is among them, so that everybody
+        // can be reached from everywhere.
+        let scattered = (0..3).map(|step| (index + 1 + step * (self.founders / 3)) % self.founders.max(1));
         let large = usize::try_from(self.founders).is_ok_and(|founders| founders > PEERS);
         let told: Vec<u32> = if large { scattered.collect() } else { others.collect() };
         let bootstrap = told.into_iter().map(|other| format!("sim/{other}")).collect();
@@ -399,6 +405,9 @@ impl World {
 
     /// Lets time pass until `done`, asked every 100 ms, at most `limit_ms`. Whether it was done.
     pub fn run_until(&mut self, limit_ms: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+        if let Some(threads) = self.abreast {
+            return self.run_abreast(limit_ms, threads, done);
+        }
         let end = self.now_ms.saturating_add(limit_ms);
         let mut ask_at = self.now_ms;
         loop {
@@ -446,7 +455,7 @@ impl World {
         self.trace.finalize().to_hex().to_string()
     }
 
-    fn happen(&mut self, index: u32, due: Due) {
+    pub(super) fn happen(&mut self, index: u32, due: Due) {
         let asleep_until = self.machine(index).asleep_until_ms;
         if asleep_until > 0 && !matches!(due, Due::Awake) {
             return self.schedule(asleep_until, index, due);
@@ -460,7 +469,8 @@ impl World {
                 if self.wakes.get(&index).is_some_and(|at| *at <= self.now_ms) {
                     self.wakes.remove(&index);
                     self.woken += 1;
-                    self.watch_for_spinning(index);
+                    let now_ms = self.now_ms;
+                    self.machine_mut(index).watch_for_spinning(now_ms);
                     self.input(index, Input::Wake);
                 }
             }
@@ -478,33 +488,13 @@ impl World {
         }
     }
 
-    /// A core that asks to be woken again and again and does nothing would burn a device's processor.
-    fn watch_for_spinning(&mut self, index: u32) {
-        let second = self.now_ms / 1_000;
-        let machine = self.machine_mut(index);
-        machine.wakes = if machine.wakes.0 == second { (second, machine.wakes.1 + 1) } else { (second, 1) };
-        assert!(machine.wakes.1 <= 900, "machine {index} was woken 900 times within a second by its own wish");
-    }
-
     /// Gives one machine's core an input and runs what it asks for.
     pub fn input(&mut self, index: u32, input: Input) {
         let at = self.now_ms;
         let machine = self.machine_mut(index);
+        machine.note_input(at, &input);
         let now = machine.now(at);
         let Some(node) = &mut machine.node else { return };
-        match &input {
-            Input::Device { report: Report::Health(health), .. } => {
-                machine.found_down = matches!(health, Health::Failing(_));
-                let since = machine.healthy_since_ms.unwrap_or(at);
-                machine.healthy_since_ms = (*health == Health::Healthy).then_some(since);
-            }
-            // Health of what ran before says nothing about what runs now.
-            Input::Device { report: Report::Activated { .. } | Report::Reverted { .. }, .. } => machine.healthy_since_ms = None,
-            Input::Frame { peer, bytes } if bytes.get(1) == Some(&SYNC) => {
-                machine.sync_turns.insert(*peer);
-            }
-            _ => {}
-        }
         node.handle(now, input);
         self.run_effects(index);
     }
@@ -522,7 +512,7 @@ impl World {
     pub(super) fn schedule(&mut self, at: u64, index: u32, due: Due) {
         self.sequence += 1;
         let life = self.machine(index).life;
-        self.queue.insert((at, self.sequence), (index, life, due));
+        self.queue.insert((at.max(self.not_before_ms), self.sequence), (index, life, due));
     }
 
     /// Dice of their own, for what is drawn before there is a world.
