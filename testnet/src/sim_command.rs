@@ -299,7 +299,14 @@ fn measure(args: &MeasureArgs) -> Result<bool, String> {
         .filter(|(least, most)| least <= most)
         .ok_or_else(|| format!("--delay {}: write LEAST..MOST in milliseconds, for example 50..300", args.delay))?;
     let (budget, loss) = (percent(args.budget, "budget")?, percent(args.loss, "loss")?);
-    let mut measured = measure::rollout(&Terms { nodes: args.nodes, budget, delay_ms, loss, seed: args.seed, threads: args.threads.clamp(1, 64) });
+    let mut measured = measure::rollout(&Terms {
+        nodes: args.nodes,
+        budget,
+        delay_ms,
+        loss,
+        seed: args.seed,
+        threads: args.threads.clamp(1, 64),
+    });
     if let Some(within) = args.within.filter(|within| measured.real_ms > within.saturating_mul(1_000)) {
         measured.missed.push(format!("real time: {} ms, at most {within} s", measured.real_ms));
     }

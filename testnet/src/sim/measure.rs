@@ -250,7 +250,11 @@ impl fmt::Display for Measured {
         let kinds: Vec<String> = self.frames_by_kind.iter().map(|(kind, mean)| format!("{kind} {mean:.0}")).collect();
         writeln!(f, "frames by kind              {}", kinds.join(", "))?;
         writeln!(f, "woke by its own wish        {:.0} times per node", self.wakes_mean)?;
-        writeln!(f, "links                       {:.1} in the mean, {} at most; {} dials", self.links_mean, self.links_most, self.dials)?;
+        writeln!(
+            f,
+            "links                       {:.1} in the mean, {} at most; {} dials",
+            self.links_mean, self.links_most, self.dials
+        )?;
         writeln!(f, "hold everybody's newest     {} of {}", self.know_all, self.nodes)?;
         writeln!(f, "inputs handled              {}", self.steps)?;
         writeln!(f, "real time                   {:.1} s", float(self.real_ms) / 1_000.0)?;

@@ -16,8 +16,8 @@ use super::turn::Question;
 use crate::lease::sight::Sight as _;
 use crate::limits::SAVE_RECORDS_AFTER_MS;
 use crate::node_id::NodeId;
-use crate::record::{ClaimName, RecordKind};
 use crate::record::status::{Claim, Phase, Purpose};
+use crate::record::{ClaimName, RecordKind};
 use crate::spread::neighbours::Member;
 use crate::text::{Product, Reason};
 use crate::time::{Now, Time};
@@ -219,7 +219,10 @@ impl Node {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
             }
             for peer in self.neighbours.take_left() {
-                self.effects.push(Effect::Hangup { peer, reason: Reason::lossy("it is needed no more, or another neighbour took its place") });
+                self.effects.push(Effect::Hangup {
+                    peer,
+                    reason: Reason::lossy("it is needed no more, or another neighbour took its place"),
+                });
             }
         }
     }

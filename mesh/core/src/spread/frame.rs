@@ -102,7 +102,9 @@ impl Frame {
     fn expected_bytes(&self) -> usize {
         const SMALL: usize = 64;
         match self {
-            Self::Records(items) | Self::Direct(items) => items.records.iter().map(|record| record.len() + 2).sum::<usize>() + SMALL,
+            Self::Records(items) | Self::Direct(items) => {
+                items.records.iter().map(|record| record.len() + 2).sum::<usize>() + SMALL
+            }
             Self::Announce(held) => held.len() * 2 * SMALL + SMALL,
             Self::Graft(keys) => keys.len() * SMALL + SMALL,
             Self::Prune | Self::Sync(_) => SMALL,

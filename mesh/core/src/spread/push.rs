@@ -478,9 +478,10 @@ impl Push {
             if due(link.announce_at) || tell {
                 let queued = core::mem::take(&mut link.announce);
                 let wanting = !link.eager || link.was_lazy;
-                let new = self.tell.iter().filter(|(key, told)| {
-                    tell && told.from != Some(*peer) && (wanting || told.to_all) && !queued.contains(*key)
-                });
+                let new = self
+                    .tell
+                    .iter()
+                    .filter(|(key, told)| tell && told.from != Some(*peer) && (wanting || told.to_all) && !queued.contains(*key));
                 let keys = queued.iter().copied().chain(new.map(|(key, _)| *key));
                 let held = link.announcements(now, keys, ledger);
                 if !held.is_empty() {

@@ -19,8 +19,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 pub(crate) const FLEET: Digest = Digest([7; 32]);
 const LATENCY_MS: u64 = 20;
-/// The second byte of such a frame.
-const PRUNE: u8 = 4;
 
 /// Signatures for tests: a keyed hash, so that a mesh of hundreds costs milliseconds. Real ones are tested in `record_wire`.
 pub(crate) struct HashCrypto(pub(crate) NodeId);
@@ -97,8 +95,6 @@ pub(crate) struct Mesh {
     links: BTreeSet<(NodeId, NodeId)>,
     wire: BTreeMap<(Time, u64), (NodeId, NodeId, Vec<u8>)>,
     sent: u64,
-    /// Links that were made lazy by either end.
-    pub(crate) prunes: u64,
     rng: ChaCha8Rng,
     pub(crate) loss_percent: u64,
     recorded: Option<BTreeSet<Vec<u8>>>,
@@ -137,7 +133,6 @@ impl Mesh {
             links: BTreeSet::new(),
             wire: BTreeMap::new(),
             sent: 0,
-            prunes: 0,
             rng: ChaCha8Rng::seed_from_u64(seed),
             loss_percent: 0,
             recorded: None,
@@ -164,14 +159,6 @@ impl Mesh {
             let now = self.now;
             self.at(one).spread.peer_up(now, other);
             self.at(other).spread.peer_up(now, one);
-        }
-    }
-
-    /// `one` connects to `other` for what it tells it directly.
-    pub(crate) fn seek(&mut self, one: NodeId, other: NodeId) {
-        if !self.links.contains(&(one, other)) {
-            self.connect(one, other);
-            self.at(one).spread.keep_lazy(&other);
         }
     }
 
@@ -325,7 +312,6 @@ impl Mesh {
     fn send(&mut self, from: NodeId) {
         for (to, bytes) in self.at(from).spread.take_frames() {
             *self.bytes.entry((from, to)).or_default() += bytes.len() as u64;
-            self.prunes += u64::from(bytes.get(1) == Some(&PRUNE));
             self.recorded.as_mut().map(|recorded| recorded.insert(bytes.clone()));
             let lost = self.lose == Some(0);
             self.lose = self.lose.map(|left| left.wrapping_sub(1));
