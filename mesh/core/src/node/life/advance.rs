@@ -70,6 +70,7 @@ impl Life {
                     at(attempt.upgrade.due(attempt.upgrade_timeout_ms));
                     if let Some(resumed) = self.now.resumed {
                         at(resumed.after_ms(HEALTH_AFTER_START_MS));
+                        at(resumed.after_ms(HEALTH_AFTER_START_MS.min(attempt.upgrade_timeout_ms)));
                     }
                     if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
                         at(activated.max(since).after_ms(attempt.confirm_after_ms));
@@ -367,8 +368,8 @@ impl Life {
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);
             let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
-            if let Some(resumed) = self.cut_short(now, attempt.upgrade_timeout_ms) {
-                if now.boot < resumed.after_ms(HEALTH_AFTER_START_MS) {
+            if let Some(looked_at) = self.cut_short(now, attempt) {
+                if now.boot < looked_at {
                     self.now.hold = Some(Hold::Undecided(Reason::lossy("it has just been started again")));
                 } else {
                     self.now.untried = Some(reason);
@@ -398,11 +399,15 @@ impl Life {
         }
     }
 
-    /// Where the agent itself on trial had most of its time while it did not run, as after a power cut or a step of the clock: since
-    /// when it runs. It does not wait for its health for ever, so nothing is known of it then; unless it fails.
-    fn cut_short(&self, now: Now, upgrade_timeout_ms: u64) -> Option<Time> {
+    /// Where the agent itself on trial had nearly all of its time while it did not run, as after a power cut or a step of the clock:
+    /// until when it is looked at all the same, which must lie well before its supervisor ends it. Nothing is known of it then,
+    /// unless it fails.
+    fn cut_short(&self, now: Now, attempt: &Attempt) -> Option<Time> {
         let resumed = self.now.resumed.filter(|_| self.now.company.is_some() && self.healthy() != Some(false))?;
-        (now.boot.since_ms(resumed) < upgrade_timeout_ms / 2).then_some(resumed)
+        let whole_ms = attempt.upgrade_timeout_ms;
+        let before_ms = attempt.upgrade.elapsed_ms(now).saturating_sub(now.boot.since_ms(resumed));
+        let share_ms = whole_ms.saturating_sub(before_ms);
+        (share_ms < whole_ms / 4).then(|| resumed.after_ms(HEALTH_AFTER_START_MS.min(whole_ms)))
     }
 
     /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a

@@ -147,6 +147,20 @@ fn an_agent_on_trial_that_was_off_for_longer_than_its_time_is_looked_at_first_an
 }
 
 #[test]
+fn an_agent_whose_time_is_short_is_looked_at_for_no_longer_than_that_before_its_supervisor_ends_it() {
+    let ordered = Mission { upgrade_timeout_ms: 60 * SECOND, ..mission("r", 2) };
+    let mut life = taken_up(&ordered, true, 3_600);
+    for at in [2, 16 * SECOND, 60 * SECOND] {
+        assert_eq!(advance(&mut life, at, &ordered), [], "at {at}");
+    }
+    let over = 60 * SECOND + 1;
+    assert_eq!(life.deadline(now(60 * SECOND)), Some(Time(over)));
+    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
+    back_on_one(&mut life, over + SECOND, 2);
+    assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
+}
+
+#[test]
 fn an_agent_that_was_merely_handed_over_has_no_time_beyond_its_own() {
     let ordered = mission("r", 2);
     let over = ordered.upgrade_timeout_ms;
