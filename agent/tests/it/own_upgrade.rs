@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundswell_agent::config::{Activator, HooksConfig};
 use groundswell_agent::install::activate::Starter;
@@ -18,7 +19,7 @@ use groundswell_agent::supervise::own::{Own, Supervisor};
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
 use groundswell_core::install::supervision::{Action, Boots, Input, Reading, Supervision, Terms};
-use groundswell_core::install::{Boot, Counted, Found, Manner, Operation, Slot};
+use groundswell_core::install::{Boot, Counted, Found, Hook, Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::{ClaimName, Stamp};
@@ -29,6 +30,8 @@ use tokio::sync::watch;
 use super::workshop::{Workshop, product};
 
 const MOST_BOOTS: u32 = 3;
+/// What the hooks of a trial may take.
+const HOOKS: Duration = Duration::from_secs(90);
 /// As a product of type `agent` has it.
 pub(crate) const MANNER: Manner = Manner { trial_starts: MOST_BOOTS, counted: Counted::Elsewhere, restarts_machine: true };
 /// A supervisor of these tests lives for one start.
@@ -136,7 +139,7 @@ impl Machine {
             std::future::pending::<()>().await;
         });
         let supervisor = Some(Supervisor { slot: self.slot });
-        let own = Own { marks: self.marks(), supervisor, most_boots: MOST_BOOTS, restart: Arc::new(restart) };
+        let own = Own { marks: self.marks(), supervisor, most_boots: MOST_BOOTS, hooks: HOOKS, restart: Arc::new(restart) };
         let starter = Starter::open(&Activator::Agent, &self.folder(), Some(own)).await;
         Executor::new(Arc::new(disk), starter, self.workshop.config.hooks.clone(), MANNER, stopping)
     }
@@ -409,7 +412,7 @@ async fn an_agent_that_is_its_supervisors_own_build_does_not_say_that_it_is_the_
 async fn an_agent_without_a_supervisor_replaces_nothing() {
     let machine = Machine::new();
     let own =
-        Own { marks: machine.marks(), supervisor: None, most_boots: MOST_BOOTS, restart: Arc::new(watch::channel(false).0) };
+        Own { marks: machine.marks(), supervisor: None, most_boots: MOST_BOOTS, hooks: HOOKS, restart: Arc::new(watch::channel(false).0) };
     let new = machine.workshop.release(1, "echo one");
     let place = Place {
         files: Arc::new(OnDisk),
@@ -426,7 +429,67 @@ async fn an_agent_without_a_supervisor_replaces_nothing() {
     agent.recover().await.unwrap();
     agent.execute(&Step::Stage { install: new.clone() }).await;
     let step = Step::Activate { claim: claim_of(&new), install: new, within_ms: 60_000 };
-    let Outcome::Report(Report::ActivateFailed { reason, .. }) = agent.execute(&step).await else { panic!("it is refused") };
-    assert!(reason.as_str().contains("swell supervise"), "{reason}");
+    let Outcome::Report(Report::ActivateFailed { reason, at_fault, .. }) = agent.execute(&step).await else {
+        panic!("it is refused")
+    };
+    assert!(reason.as_str().contains("swell supervise") && !at_fault, "{reason}");
     assert_eq!(machine.marks().trial(), Reading::Absent);
+}
+
+fn confirm_within(machine: &Machine) -> u64 {
+    let Reading::Said(mark) = machine.marks().trial() else { panic!("it is asked for") };
+    mark.confirm_within_seconds
+}
+
+#[tokio::test]
+async fn a_trial_may_take_the_rollouts_time_a_minute_and_what_hooks_may_take() {
+    let (mut machine, agent, _, new) = before(Order::Activate, false).await;
+    machine.hand_over(agent, &new).await;
+    assert_eq!(confirm_within(&machine), 60 + 60 + HOOKS.as_secs());
+    let mut hooks = HooksConfig { timeout: Duration::from_secs(45), ..HooksConfig::default() };
+    assert_eq!(hooks.in_a_trial(), Duration::ZERO);
+    for (hook, seconds) in [(Hook::BeforeStage, 0), (Hook::AfterActivate, 45), (Hook::BeforeRevert, 90), (Hook::BeforeConfirm, 90)] {
+        hooks.commands.insert(hook, vec!["true".to_owned()]);
+        assert_eq!(hooks.in_a_trial().as_secs(), seconds, "{hook:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_trial_that_a_crash_kept_from_being_handed_over_gets_the_rollouts_time_all_the_same() {
+    let (mut machine, mut agent, _, new) = before(Order::Activate, false).await;
+    // It is killed once the journal says that it starts the new build, before it has named it.
+    let place = machine.marks().folder().join("trial.json");
+    std::fs::remove_file(&place).unwrap();
+    std::fs::create_dir_all(place.join("in-its-place")).unwrap();
+    let step = Step::Activate { install: new.clone(), claim: claim_of(&new), within_ms: 3_600_000 };
+    let outcome = agent.execute(&step).await;
+    assert!(matches!(&outcome, Outcome::Report(Report::ActivateFailed { at_fault: false, .. })), "{outcome:?}");
+    drop(agent);
+    std::fs::remove_dir_all(&place).unwrap();
+    machine.supervise();
+    let mut agent = machine.agent().await;
+    assert_eq!(agent.recover().await, None, "it ends to be replaced");
+    assert_eq!(confirm_within(&machine), 3_600 + 60 + HOOKS.as_secs());
+}
+
+#[tokio::test]
+async fn a_build_that_rotted_in_its_slot_after_its_first_boot_is_not_to_blame() {
+    for is_rotten in [true, false] {
+        let (mut machine, agent, old, new) = before(Order::Activate, false).await;
+        machine.hand_over(agent, &new).await;
+        machine.supervise();
+        let binary = machine.folder().join("slots/b").join(product().as_str());
+        let content = std::fs::read(&binary).unwrap();
+        if is_rotten {
+            std::fs::remove_file(&binary).unwrap();
+            std::fs::write(&binary, vec![0; content.len()]).unwrap();
+        }
+        let trial = claim_of(&new).to_string();
+        let given_up = Some("it cannot be started: the file is damaged".to_owned());
+        machine.marks().write_boots(&Boots { trial, boots: 1, stops: 0, given_up }).unwrap();
+        let (_, recovered) = machine.up().await;
+        assert_eq!(recovered.reverted.map(|(release, _)| release), Some(new.release));
+        assert_eq!(recovered.running.map(|running| running.release), old.map(|old| old.release));
+        assert_eq!((recovered.at_fault, recovered.denied.is_empty()), (!is_rotten, is_rotten));
+    }
 }

@@ -10,7 +10,7 @@ mod stops;
 mod strays;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,9 @@ use sha2::Digest as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::machine::{ADOPTS, CONFIG, DATA, KIND, Machine, OWN, PRODUCT, SERVICE, confirm, note, trial_of};
+
+/// What a build says on standard output, and on the other.
+const SPOKEN: [&[u8]; 2] = [b"said \xff\x00 as it is\n\n\tto the last\x1b byte\n", b"also \xfe what it \r complains of\n"];
 
 /// Not a test: the process of a supervisor, when it is started as one.
 #[test]
@@ -77,6 +80,11 @@ fn agent_process() {
         "panics" => {
             eprintln!("panicked: this build is broken");
             std::process::exit(101);
+        }
+        // What is no text is output too.
+        "speaks" => {
+            io::stdout().write_all(SPOKEN[0]).unwrap();
+            io::stderr().write_all(SPOKEN[1]).unwrap();
         }
         "hangs" => std::thread::sleep(Duration::from_secs(3_600)),
         "deserts" => setpgid(None, Some(getpgid(getppid()).unwrap())).unwrap(),
@@ -211,16 +219,30 @@ fn i7_a_build_that_panics_is_tried_three_times_and_its_last_words_are_kept() {
 }
 
 #[test]
-fn a_build_that_hangs_at_its_start_or_falls_silent_is_killed_and_left() {
+fn what_a_build_on_trial_says_is_passed_on_unchanged() {
+    let mut machine = Machine::confirmed("");
+    machine.tries("speaks", 600);
+    machine.sees("the trial is up", |noted| noted.contains("start b speaks") && noted.ends_with("up\n"));
+    let has = |log: &[u8], said: &[u8]| log.windows(said.len()).any(|part| part == said);
+    let all = |log: &[u8]| SPOKEN.iter().all(|said| has(log, said));
+    let began = std::time::Instant::now();
+    while !all(&fs::read(machine.folder.path().join("log")).unwrap()) {
+        assert!(began.elapsed() < machine::PATIENCE, "{}", machine.told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_build_that_hangs_at_its_start_is_killed_and_left_and_one_that_falls_silent_is_after_three_boots() {
     let mut machine = Machine::confirmed("ready-within = \"2s\"\nsilence = \"2s\"\n");
     machine.tries("hangs", 600);
     machine.is_back();
     assert!(machine.boots().given_up.is_some_and(|why| why.contains("not up within 2 s")));
     machine.tries("silent", 600);
-    machine.sees("the second one was tried", |noted| noted.contains("start b silent"));
+    machine.sees("the second one was tried", |noted| noted.matches("start b silent").count() == 3);
     machine.is_back();
     assert!(machine.boots().given_up.is_some_and(|why| why.contains("no sign of life for 2 s")));
-    assert_eq!((machine.starts("b hangs"), machine.starts("b silent")), (1, 1));
+    assert_eq!((machine.starts("b hangs"), machine.starts("b silent")), (1, 3));
 }
 
 #[test]

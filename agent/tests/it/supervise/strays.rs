@@ -1,12 +1,16 @@
 //! What a build leaves running when it ends, and who may speak for it.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use groundswell_agent::install::forks;
 use rustix::process::{Pid, Signal, test_kill_process};
 
+use super::faults;
 use super::machine::{ADOPTS, KIND, Machine, PATIENCE, note};
 
 /// Of what is private between a supervisor and its agent nothing reaches what an agent starts on purpose.
@@ -60,14 +64,14 @@ fn noted(machine: &Machine, what: &str) -> Vec<Pid> {
 
 /// The sockets that a process has open.
 fn sockets(process: Pid) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap();
-    let files = files.map(|file| std::fs::read_link(file.unwrap().path()).unwrap());
+    let files = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap();
+    let files = files.map(|file| fs::read_link(file.unwrap().path()).unwrap());
     files.filter(|file| file.to_string_lossy().starts_with("socket:")).collect()
 }
 
 /// Whether a process still does anything.
 fn runs(process: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_ok() && !stat.contains(") Z ")
 }
 
@@ -116,7 +120,7 @@ fn signs_of_life_come_by_a_pair_that_nobody_else_can_find() {
     machine.sees("it is up", |noted| noted.ends_with("up\n"));
     assert!(!sockets(machine.agent()).is_empty());
     let folder = machine.data().display().to_string();
-    let named = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let named = fs::read_to_string("/proc/net/unix").unwrap();
     let found: Vec<&str> =
         named.lines().filter(|line| line.contains(&folder) || line.contains("@groundswell-supervise")).collect();
     assert!(found.is_empty(), "{found:?}");
@@ -138,7 +142,7 @@ fn no_other_process_gives_signs_of_life_in_the_place_of_a_build_that_hangs() {
 fn an_agent_that_has_left_its_process_group_is_killed_too() {
     let mut machine = Machine::new("");
     let config = machine.folder.path().join("agent.toml");
-    std::fs::write(&config, std::fs::read_to_string(&config).unwrap().replace("20s", "200ms")).unwrap();
+    fs::write(&config, fs::read_to_string(&config).unwrap().replace("20s", "200ms")).unwrap();
     machine.script(&machine.folder.path().join("own"), "deserts");
     machine.start();
     machine.sees("it is up", |noted| noted.ends_with("up\n"));
@@ -159,4 +163,30 @@ fn orphans_are_waited_for_and_their_agent_is_not_taken_for_one() {
     machine.signal(Signal::TERM);
     assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
     assert_eq!(machine.starts("own orphans"), 1);
+}
+
+#[test]
+fn a_supervisor_that_finds_another_at_work_leaves_what_is_that_ones() {
+    let mut machine = faults::confirmed("");
+    fs::set_permissions(machine.data(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Another supervisor, as far as that can be told: others can read the folder.
+    let held = fs::File::open(machine.data()).unwrap();
+    held.lock().unwrap();
+    machine.start();
+    machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    let folder = machine.data().join("supervise");
+    let mut its_agent = Command::new("sleep");
+    its_agent.arg("3600").env("GROUNDSWELL_SUPERVISOR_FOLDER", &folder).process_group(0);
+    let mut its_agent = forks::starting(|| its_agent.spawn()).unwrap();
+    let its_note = "{\"spec\":1,\"process\":1,\"startedTicks\":1,\"boot\":\"another\"}";
+    fs::write(folder.join("run.json"), its_note).unwrap();
+    // Now it can: nobody else can have locked it.
+    fs::set_permissions(machine.data(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(machine.ends().code(), Some(1), "{}", machine.told());
+    assert!(machine.told().contains("another supervisor uses the folder"), "{}", machine.told());
+    assert!(!runs(machine.agent()), "its own agent has ended");
+    assert_eq!(its_agent.try_wait().unwrap(), None, "the other one's goes on");
+    assert_eq!(fs::read_to_string(folder.join("run.json")).unwrap(), its_note);
+    its_agent.kill().unwrap();
+    its_agent.wait().unwrap();
 }

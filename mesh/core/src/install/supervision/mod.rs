@@ -3,8 +3,8 @@
 //! Pure, like the machine of installs: it is told what happened ([`Input`]) and says what to do ([`Action`]). Only boots of a
 //! build on trial are counted, and each before it happens; a confirmed build is started again for ever, with a growing pause.
 //! A start that executed nothing, and one that an orderly stop ended while the build was well, are taken back.
-//! When a trial ends [`Trial::most_boots`] times, gives no sign of life, or is not confirmed in time, the last confirmed build
-//! comes back. What cannot be read or written leads to that build too, and where that is damaged, or cannot be started for a
+//! When a trial ends [`Trial::most_boots`] times (a kill for its silence, once it was up, counts as one), is not up in time, or is
+//! not confirmed in time, the last confirmed build comes back. What cannot be read or written leads to that build too, and where that is damaged, or cannot be started for a
 //! while, to the build that the supervisor is itself: there is always one to run (S6). While that one runs the confirmed one
 //! is looked for again, and takes its place back. Drawn in `docs/INSTALL.md`.
 

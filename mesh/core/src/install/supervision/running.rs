@@ -33,6 +33,9 @@ pub(super) struct Child {
     pub(super) gives_way: bool,
     /// Why it has failed, once it has: it is killed for that, or asked to end.
     pub(super) doomed: Option<String>,
+    /// Up once, it fell silent, and is killed for that. A disk that hangs for a minute does that to any build: it costs this
+    /// boot, and no more.
+    stalled: Option<String>,
     pub(super) kill_at_ms: Option<u64>,
 }
 
@@ -53,13 +56,14 @@ impl Child {
             better_every_ms: better_every_ms.unwrap_or_default(),
             gives_way: false,
             doomed: None,
+            stalled: None,
             kill_at_ms: None,
         }
     }
 
     /// Up, and not found to have failed.
     pub(super) fn is_well(&self) -> bool {
-        self.ready && self.doomed.is_none()
+        self.ready && self.doomed.is_none() && self.stalled.is_none()
     }
 
     /// Time in which it could do nothing counts for nothing.
@@ -115,7 +119,12 @@ impl Supervision {
             }
             Input::Ended(end) if self.stopping => return self.end_after(&child, end.code),
             Input::Overslept(ms) => child.oversleep(ms),
-            Input::Ended(end) => return (State::Looking(Some((child, end))), vec![Action::Look]),
+            Input::Ended(mut end) => {
+                if let Some(why) = child.stalled.take() {
+                    end.said = format!("{why}; {}", end.said);
+                }
+                return (State::Looking(Some((child, end))), vec![Action::Look]);
+            }
             Input::Found(facts) => return self.look_at(now, child, &facts),
             Input::Checked(true) if child.better_at_ms.is_some() && child.kill_at_ms.is_none() => {
                 child.gives_way = true;
@@ -144,7 +153,8 @@ impl Supervision {
             } else {
                 format!("not up within {} s", self.terms.ready_within_ms / 1000)
             };
-            child.doomed = Some(why.clone());
+            let failing = if child.ready { &mut child.stalled } else { &mut child.doomed };
+            *failing = Some(why.clone());
             self.ask_to_end(now, child);
             return vec![Action::Say(Notice::Kills(why)), Action::Kill];
         }

@@ -46,7 +46,7 @@ fn a_build_that_crashes_at_start_is_tried_three_times_and_left() {
 }
 
 #[test]
-fn a_build_that_hangs_is_left_after_its_first_boot() {
+fn a_build_that_hangs_at_its_start_is_left_after_its_first_boot_and_one_that_falls_silent_later_after_three() {
     let mut silent_from_the_start = World::settled();
     let before = silent_from_the_start.confirmed().unwrap();
     silent_from_the_start.upgrade();
@@ -55,9 +55,17 @@ fn a_build_that_hangs_is_left_after_its_first_boot() {
 
     let mut silent_later = World::settled();
     silent_later.upgrade();
-    silent_later.feed(Input::Ready);
-    silent_later.pass(TERMS.silence_ms);
+    for boot in 1..=MOST_BOOTS {
+        assert!(matches!(&silent_later.child, Some(Build::Trial { boots, .. }) if *boots == boot), "{:?}", silent_later.child);
+        silent_later.feed(Input::Ready);
+        silent_later.pass(TERMS.silence_ms);
+        if boot < MOST_BOOTS {
+            silent_later.pass(TERMS.backoff_ms);
+        }
+    }
     assert_eq!(silent_later.child, Some(Build::Confirmed(before)));
+    let Reading::Said(boots) = &silent_later.disk.boots else { panic!("it is written down") };
+    assert!(boots.given_up.as_ref().is_some_and(|why| why.contains("no sign of life for 60 s")), "{boots:?}");
 }
 
 #[test]
