@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::judge::Verdict;
+use super::names::Names;
 use super::tcp::{Site, reach};
 use crate::config::HttpTarget;
 
@@ -21,22 +22,31 @@ const SHOWN_BYTES: usize = 200;
 /// A body longer than this is not read.
 const BODY_BYTES: usize = 16 * 1024;
 
-/// Asks once, within `limit`.
-pub async fn get(target: &HttpTarget, limit: Duration) -> Verdict {
+/// Asks once, within `limit`. The status decides once it is there, however long the body takes.
+pub async fn get(target: &HttpTarget, limit: Duration, names: &Names) -> Verdict {
     let url = format!("http://{}:{}{}", target.host, target.port, target.path);
-    let mut site = Site::Unknown;
-    match timeout(limit, ask(target, &mut site)).await {
-        Ok(Ok((status, _))) if status.is_success() || status.is_redirection() => Verdict::Pass,
-        Ok(Ok((StatusCode::TOO_MANY_REQUESTS, _))) => Verdict::Unclear(format!("{url} answers 429: throttled")),
-        Ok(Ok((status, body))) => Verdict::Fail(format!("{url} answers {}{body}", status.as_u16())),
-        Ok(Err(why)) => site.judge(&url, &why),
-        Err(_) => site.judge(&url, &format!("no answer within {} ms", limit.as_millis())),
+    let (mut site, mut status) = (Site::Unknown, None);
+    let heard = timeout(limit, ask(target, names, &mut site, &mut status)).await;
+    match (status, heard) {
+        (Some(status), _) if status.is_success() || status.is_redirection() => Verdict::Pass,
+        (Some(StatusCode::TOO_MANY_REQUESTS), _) => Verdict::Unclear(format!("{url} answers 429: throttled")),
+        (Some(status), heard) => {
+            let body = heard.ok().and_then(Result::ok).unwrap_or_default();
+            Verdict::Fail(format!("{url} answers {}{body}", status.as_u16()))
+        }
+        (None, Ok(Err(why))) => site.judge(&url, &why),
+        (None, _) => site.judge(&url, &format!("no answer within {} ms", limit.as_millis())),
     }
 }
 
-/// Status and the beginning of the body. `site` is set once it is known where the target is.
-async fn ask(target: &HttpTarget, site: &mut Site) -> Result<(StatusCode, String), String> {
-    let stream = reach(&target.host, target.port, site).await?;
+/// The beginning of the body of a failure. `site` is set once it is known where the target is, `answered` once it has answered.
+async fn ask(
+    target: &HttpTarget,
+    names: &Names,
+    site: &mut Site,
+    answered: &mut Option<StatusCode>,
+) -> Result<String, String> {
+    let stream = reach(&target.host, target.port, names, site).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| format!("{error}"))?;
     // The set owns the task that drives the connection, and ends it when this function returns.
@@ -50,8 +60,9 @@ async fn ask(target: &HttpTarget, site: &mut Site) -> Result<(StatusCode, String
         .map_err(|error| format!("{error}"))?;
     let response = sender.send_request(request).await.map_err(|error| format!("no valid answer: {error}"))?;
     let status = response.status();
-    let body = if status.is_client_error() || status.is_server_error() { shown(response).await } else { String::new() };
-    Ok((status, body))
+    *answered = Some(status);
+    let says_why = status != StatusCode::TOO_MANY_REQUESTS && (status.is_client_error() || status.is_server_error());
+    Ok(if says_why { shown(response).await } else { String::new() })
 }
 
 async fn shown(response: Response<hyper::body::Incoming>) -> String {

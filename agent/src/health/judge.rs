@@ -57,6 +57,16 @@ impl Judge {
                 (self.unclear >= self.unhealthy_after).then(|| (Said::Unknown, Health::Unknown(Reason::lossy(&why))))
             }
         }?;
+        self.say(said, health)
+    }
+
+    /// No probe has ended for too long: what was known is old, whatever it was. Returns health when that is a change.
+    pub fn lose_sight(&mut self, why: &str) -> Option<Health> {
+        (self.passes, self.failures) = (0, 0);
+        self.say(Said::Unknown, Health::Unknown(Reason::lossy(why)))
+    }
+
+    fn say(&mut self, said: Said, health: Health) -> Option<Health> {
         if self.said == Some(said) {
             return None;
         }

@@ -7,9 +7,11 @@
 pub mod http;
 pub mod judge;
 pub mod monitor;
+pub mod names;
 pub mod probe;
 pub mod tcp;
 pub mod unit;
 
 pub use judge::{Judge, Verdict};
 pub use monitor::{Changed, Monitor, Target};
+pub use names::Names;

@@ -8,12 +8,17 @@ use std::time::Duration;
 use groundswell_core::node::input::Health;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::judge::{Judge, Verdict};
+use super::names::Names;
 use super::probe::{self, ProcessVerdict, Seen};
 use crate::config::HealthConfig;
 use crate::install::activate::{Launch, ProcessState};
+
+/// After so many intervals and time limits without an answer, and this on top, health is not known any more.
+const STALE_AFTER: u32 = 3;
+const SLACK: Duration = Duration::from_secs(10);
 
 /// What is probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +80,7 @@ async fn live(
     mut target: watch::Receiver<Target>,
     changes: mpsc::Sender<Changed>,
 ) {
+    let names = Names::default();
     loop {
         let Target { start, launch } = target.borrow_and_update().clone();
         let Some(launch) = launch else {
@@ -84,18 +90,22 @@ async fn live(
             continue;
         };
         let mut judge = Judge::new(config.healthy_after, config.unhealthy_after);
-        let mut seen = Seen::default();
+        let mut seen = Seen::nothing(names.clone());
         // One version, until another takes its place.
         loop {
             let began = Instant::now();
-            let verdict = tokio::select! {
+            let health = tokio::select! {
                 changed = target.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                verdict = judge_once(&config, stable_after, &launch, process.as_mut(), &mut seen) => verdict,
+                health = taken(
+                    &mut judge,
+                    patience(&config),
+                    judge_once(&config, stable_after, &launch, process.as_mut(), &mut seen),
+                ) => health,
             };
-            if let Some(health) = judge.take(verdict)
+            if let Some(health) = health
                 && changes.send(Changed { start, health }).await.is_err()
             {
                 return;
@@ -109,6 +119,19 @@ async fn live(
                 () = another_end(process.as_mut(), seen.ends) => {}
             }
         }
+    }
+}
+
+/// How long a probe may take with all that it waits for: longer than any does, and then what was known is too old to hold.
+fn patience(config: &HealthConfig) -> Duration {
+    config.interval.saturating_add(config.timeout).saturating_mul(STALE_AFTER).saturating_add(SLACK)
+}
+
+/// What a probe changes, or that it does not end.
+async fn taken(judge: &mut Judge, patience: Duration, probing: impl Future<Output = Verdict>) -> Option<Health> {
+    match timeout(patience, probing).await {
+        Ok(verdict) => judge.take(verdict),
+        Err(_) => judge.lose_sight(&format!("the health check has not ended for {} s", patience.as_secs())),
     }
 }
 
@@ -134,5 +157,22 @@ async fn another_end(process: Option<&mut watch::Receiver<ProcessState>>, ends_s
     let Some(process) = process else { return std::future::pending().await };
     if process.wait_for(|state| state.ends > ends_seen).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn health_that_is_older_than_a_few_probes_is_not_known_any_more() {
+        let mut judge = Judge::new(1, 3);
+        let patience = Duration::from_millis(20);
+        let long = Duration::from_secs(60);
+        assert_eq!(taken(&mut judge, long, async { Verdict::Pass }).await, Some(Health::Healthy));
+        let stale = taken(&mut judge, patience, std::future::pending()).await;
+        assert!(matches!(&stale, Some(Health::Unknown(why)) if why.contains("has not ended for")), "{stale:?}");
+        assert_eq!(taken(&mut judge, patience, std::future::pending()).await, None, "said once");
+        assert_eq!(taken(&mut judge, long, async { Verdict::Pass }).await, Some(Health::Healthy));
     }
 }

@@ -3,10 +3,12 @@
 use tokio::sync::watch;
 
 use super::judge::Verdict;
+use super::names::Names;
 use super::{http, tcp, unit};
 use crate::config::{HealthCheck, HealthConfig};
 use crate::install::activate::process::{Ended, run, said};
 use crate::install::activate::{Launch, ProcessState};
+use crate::scarcity::is_scarcity;
 
 /// EX_TEMPFAIL of sysexits.h: a probing command says "I cannot tell".
 const CANNOT_TELL: i32 = 75;
@@ -35,28 +37,37 @@ pub fn process(state: &ProcessState, ends_seen: u32, stable_after: std::time::Du
     ProcessVerdict::Down(why.to_owned())
 }
 
-/// What a version's earlier probes have seen of it.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a version's earlier probes have seen of it, and how names are looked up for all of them.
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// How often the supervised process had ended.
     pub(super) ends: u32,
     /// How often systemd had started the unit again.
     restarts: Option<u64>,
+    names: Names,
+}
+
+impl Seen {
+    /// Nothing yet.
+    #[must_use]
+    pub fn nothing(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
 }
 
 /// Runs the configured check once, within its time limit.
 pub async fn check(config: &HealthConfig, launch: &Launch, seen: &mut Seen) -> Verdict {
     match &config.check {
         HealthCheck::Process => Verdict::Pass,
-        HealthCheck::Http(target) => http::get(target, config.timeout).await,
-        HealthCheck::Tcp(target) => tcp::probe(target, config.timeout).await,
+        HealthCheck::Http(target) => http::get(target, config.timeout, &seen.names).await,
+        HealthCheck::Tcp(target) => tcp::probe(target, config.timeout, &seen.names).await,
         HealthCheck::Unit(target) => unit::probe(target, config.timeout, &mut seen.restarts).await,
         HealthCheck::Command(argv) => {
             let argv = launch.fill_all(argv);
             let name = argv.first().cloned().unwrap_or_default();
             match run(&argv, &launch.environment(), config.timeout).await {
                 // What this agent lacks says nothing of the version.
-                Err(error) if tcp::is_scarcity(&error) => {
+                Err(error) if is_scarcity(&error) => {
                     Verdict::Unclear(format!("the health command {name} cannot be run now: {error}"))
                 }
                 Err(error) => Verdict::Fail(format!("the health command {name} cannot be run: {error}")),

@@ -4,20 +4,21 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::judge::Verdict;
+use super::names::Names;
 use crate::config::TcpTarget;
+use crate::scarcity::is_scarcity;
 
 /// Connects once, within `limit`.
 ///
 /// Refused by this machine is the version's fault; on another machine it can be the network's (case I6).
-pub async fn probe(target: &TcpTarget, limit: Duration) -> Verdict {
+pub async fn probe(target: &TcpTarget, limit: Duration, names: &Names) -> Verdict {
     let name = format!("{}:{}", target.host, target.port);
     let mut site = Site::Unknown;
-    let why = match timeout(limit, reach(&target.host, target.port, &mut site)).await {
+    let why = match timeout(limit, reach(&target.host, target.port, names, &mut site)).await {
         Ok(Ok(_)) => return Verdict::Pass,
         Ok(Err(why)) => why,
         Err(_) => format!("no connection within {} ms", limit.as_millis()),
@@ -49,9 +50,8 @@ impl Site {
 }
 
 /// Connects. `site` is set once it is known where the target is.
-pub(super) async fn reach(host: &str, port: u16, site: &mut Site) -> Result<TcpStream, String> {
-    let addresses: Vec<SocketAddr> =
-        lookup_host((host, port)).await.map_err(|error| format!("cannot resolve the name: {error}"))?.collect();
+pub(super) async fn reach(host: &str, port: u16, names: &Names, site: &mut Site) -> Result<TcpStream, String> {
+    let addresses = names.resolve(host, port).await?;
     *site = whereabouts(&addresses);
     connect(&addresses).await.map_err(|error| {
         if is_scarcity(&error) {
@@ -104,12 +104,6 @@ fn is_local(address: &SocketAddr) -> io::Result<bool> {
     }
 }
 
-/// Whether an error says that this agent lacks something, and nothing of whom it asks: files, processes, memory, ports.
-pub(super) fn is_scarcity(error: &io::Error) -> bool {
-    let own = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::AGAIN, Errno::ADDRNOTAVAIL];
-    Errno::from_io_error(error).is_some_and(|errno| own.contains(&errno))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,13 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn i6_what_the_agent_itself_lacks_fails_no_version() {
-        for own in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::ADDRNOTAVAIL] {
-            assert!(is_scarcity(&own.into()), "{own}");
-        }
-        for other in [Errno::CONNREFUSED, Errno::NOENT, Errno::ACCESS] {
-            assert!(!is_scarcity(&other.into()), "{other}");
-        }
+    fn i6_only_what_is_here_fails_for_what_does_not_answer() {
         assert!(matches!(Site::Unknown.judge("here:1", "too many open files"), Verdict::Unclear(_)));
         assert!(matches!(Site::Here.judge("here:1", "refused"), Verdict::Fail(_)));
     }

@@ -19,34 +19,36 @@ pub async fn probe(target: &UnitTarget, limit: Duration, restarts: &mut Option<u
     match run(&argv, &[], limit).await {
         Err(error) => Verdict::Unclear(format!("{systemctl} cannot be run: {error}")),
         Ok(finished) => match finished.ended {
-            Ended::Status(status) if status.success() => judge(unit, &finished.output, restarts),
+            Ended::Status(status) if status.success() => judge(unit, &finished.stdout, restarts),
             _ => Verdict::Unclear(format!("{systemctl} does not tell of {unit}: {}", finished.output)),
         },
     }
 }
 
-/// `output` has one property in each part between ` | `, in any order.
-fn judge(unit: &str, output: &str, restarts: &mut Option<u64>) -> Verdict {
+/// `told` has one property in each line, in any order. What this agent has no word for, of a systemd to come, decides nothing.
+fn judge(unit: &str, told: &str, restarts: &mut Option<u64>) -> Verdict {
     let property = |name: &str| {
-        let mut parts = output.split(" | ").filter_map(|part| part.split_once('='));
-        parts.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+        let mut lines = told.lines().filter_map(|line| line.trim().split_once('='));
+        lines.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
     };
     let (active, sub) = (property("ActiveState"), property("SubState"));
+    match property("LoadState") {
+        "loaded" => {}
+        load @ ("not-found" | "bad-setting" | "error" | "masked") => return Verdict::Fail(format!("unit {unit} is {load}")),
+        "" => return Verdict::Unclear(format!("systemd says nothing of unit {unit}")),
+        load => return Verdict::Unclear(format!("unit {unit} is {load}")),
+    }
     let now = property("NRestarts").parse().ok();
     let before = std::mem::replace(restarts, now);
     let told = format!("unit {unit} is {active} ({sub}), result {}", property("Result"));
-    match (property("LoadState"), active) {
-        ("loaded", _) => {}
-        (load, _) => return Verdict::Fail(format!("unit {unit} is {}", if load.is_empty() { "not known" } else { load })),
-    }
     match active {
         _ if before.zip(now).is_some_and(|(before, now)| now > before) => {
             Verdict::Fail(format!("{told}; systemd has started it again"))
         }
         "active" => Verdict::Pass,
         "activating" if sub == "auto-restart" => Verdict::Fail(told),
-        "activating" | "reloading" | "deactivating" => Verdict::Unclear(told),
-        _ => Verdict::Fail(told),
+        "inactive" | "failed" => Verdict::Fail(told),
+        _ => Verdict::Unclear(told),
     }
 }
 
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     fn judged(active: &str, sub: &str, restarts: u64, before: Option<u64>) -> Verdict {
-        let output = format!("LoadState=loaded | ActiveState={active} | SubState={sub} | Result=success | NRestarts={restarts}");
+        let output = format!("LoadState=loaded\nActiveState={active}\nSubState={sub}\nResult=success\nNRestarts={restarts}\n");
         judge("bcd.service", &output, &mut { before })
     }
 
@@ -79,7 +81,24 @@ mod tests {
 
     #[test]
     fn a_unit_that_systemd_does_not_know_fails() {
-        let unknown = judge("bdc.service", "LoadState=not-found | ActiveState=inactive", &mut None);
+        let unknown = judge("bdc.service", "LoadState=not-found\nActiveState=inactive\n", &mut None);
         assert_eq!(unknown, Verdict::Fail("unit bdc.service is not-found".to_owned()));
+    }
+
+    #[test]
+    fn i6_what_systemd_does_not_say_and_words_of_a_newer_one_decide_nothing() {
+        for told in ["", "ActiveState=failed\n", "LoadState=stub\nActiveState=failed\n", "LoadState=loaded\n"] {
+            assert!(matches!(judge("bcd.service", told, &mut None), Verdict::Unclear(_)), "{told:?}");
+        }
+        for active in ["reloading", "refreshing", "maintenance", "deactivating", "of-a-year-to-come"] {
+            assert!(matches!(judged(active, "x", 0, None), Verdict::Unclear(_)), "{active}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_restarts_forgets_none() {
+        let mut restarts = Some(3);
+        assert!(matches!(judge("bcd.service", "", &mut restarts), Verdict::Unclear(_)));
+        assert_eq!(restarts, Some(3));
     }
 }
