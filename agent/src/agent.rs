@@ -319,7 +319,8 @@ fn own(config: &Config, parent: &Parent, restart: Arc<watch::Sender<bool>>) -> O
     let name = config.own_product()?;
     let product = config.products.get(name)?;
     let marks = Marks::new(Arc::new(OnDisk), &config.data_dir, Some(name.as_str()));
-    Some(Own { marks, supervisor: parent.supervisor, most_boots: product.trial_starts, restart })
+    let (supervisor, most_boots, hooks) = (parent.supervisor, product.trial_starts, product.hooks.in_a_trial());
+    Some(Own { marks, supervisor, most_boots, hooks, restart })
 }
 
 /// Runs the loop, and beside it the API and the serving of blobs, until the loop ends: told to by `shutdown`, or by itself.

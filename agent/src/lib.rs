@@ -21,6 +21,7 @@ pub mod identity;
 pub mod install;
 pub mod observer;
 mod outer;
+mod scarcity;
 pub mod spread;
 pub mod store;
 pub mod supervise;

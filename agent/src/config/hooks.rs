@@ -24,6 +24,16 @@ impl Default for HooksConfig {
     }
 }
 
+impl HooksConfig {
+    /// How long hooks may take from the start of a version to the decision about it, and before that is written down.
+    #[must_use]
+    pub fn in_a_trial(&self) -> Duration {
+        let any = |hooks: &[Hook]| u32::from(hooks.iter().any(|hook| self.commands.contains_key(hook)));
+        let in_turn = any(&[Hook::AfterActivate]) + any(&[Hook::BeforeConfirm, Hook::BeforeRevert]);
+        self.timeout.saturating_mul(in_turn)
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct HooksFile {

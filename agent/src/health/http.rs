@@ -40,12 +40,7 @@ pub async fn get(target: &HttpTarget, limit: Duration, names: &Names) -> Verdict
 }
 
 /// The beginning of the body of a failure. `site` is set once it is known where the target is, `answered` once it has answered.
-async fn ask(
-    target: &HttpTarget,
-    names: &Names,
-    site: &mut Site,
-    answered: &mut Option<StatusCode>,
-) -> Result<String, String> {
+async fn ask(target: &HttpTarget, names: &Names, site: &mut Site, answered: &mut Option<StatusCode>) -> Result<String, String> {
     let stream = reach(&target.host, target.port, names, site).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| format!("{error}"))?;

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use groundswell_core::install::Boot;
@@ -161,7 +162,7 @@ impl Device {
         let (steps, receiver) = mpsc::channel(STEPS);
         let (stop, stopping) = watch::channel(false);
         let place = Ground::Own { place, artifacts, opened };
-        let task = Task { settings, place, reports, stopping };
+        let task = Task { settings, place, reports, stopping, held_up: Arc::default() };
         Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: None })
     }
 
@@ -176,7 +177,7 @@ impl Device {
         let shown = Arc::new(Shown::default());
         let product = settings.product.clone();
         let place = Ground::Helper { socket, source: Arc::clone(&source), shown: Arc::clone(&shown) };
-        let task = Task { settings, place, reports, stopping };
+        let task = Task { settings, place, reports, stopping, held_up: Arc::default() };
         Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: Some((product, source, shown)) }
     }
 
@@ -254,6 +255,15 @@ struct Task {
     place: Ground,
     reports: mpsc::Sender<(Product, Report)>,
     stopping: watch::Receiver<bool>,
+    /// A way back cannot be finished for now.
+    held_up: Arc<AtomicBool>,
+}
+
+/// A step that could not be finished, and is done again: after so many looks more, in the end.
+struct Again {
+    step: Step,
+    tries: u32,
+    looks_left: u32,
 }
 
 /// The installer is with the step that runs, or at rest.
@@ -277,6 +287,30 @@ enum Happened {
     Tick,
 }
 
+impl Again {
+    /// Most looks between two tries: a minute.
+    const MOST_LOOKS: u32 = 12;
+
+    /// After what `before` says of the same step. What only waits for space is done again at the next look; a way back stops
+    /// and starts things, and is done again after twice the time of before.
+    fn of(step: Step, before: Option<Self>) -> Self {
+        let tries = before.filter(|before| before.step == step).map_or(0, |before| before.tries.saturating_add(1));
+        let looks = if matches!(step, Step::Revert { .. }) { 1_u32 << tries.min(8) } else { 1 };
+        Self { step, tries, looks_left: looks.min(Self::MOST_LOOKS) }
+    }
+
+    /// It is being done: the order was given once more.
+    fn without_waiting(self) -> Self {
+        Self { looks_left: 0, ..self }
+    }
+
+    /// Whether it is time, at one more look.
+    fn is_due(&mut self) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left == 0
+    }
+}
+
 impl Task {
     async fn live(mut self, mut steps: mpsc::Receiver<Step>) {
         if !self.open().await {
@@ -290,7 +324,8 @@ impl Task {
                 let Some((disk, _)) = opened else { return };
                 let starter = Starter::open(&config.activator, folder, own.clone()).await;
                 let process = starter.process();
-                let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping);
+                let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping)
+                    .telling(Arc::clone(&self.held_up));
                 (Installer::Own(Box::new(executor)), process)
             }
             Ground::Helper { socket, source, shown } => {
@@ -314,7 +349,7 @@ impl Task {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopping = self.stopping.clone();
         let mut work = Work::Rest(Box::new(executor));
-        let mut again: Option<Step> = None;
+        let mut again: Option<Again> = None;
         loop {
             let at_rest = matches!(work, Work::Rest(_));
             let happened = tokio::select! {
@@ -327,7 +362,7 @@ impl Task {
             match happened {
                 Happened::Stop => break,
                 Happened::Step(step) => {
-                    again = None;
+                    again = again.filter(|again| again.step == *step).map(Again::without_waiting);
                     if disturbs(&step) {
                         // Whatever the probes see from here on until the step is done tells of neither version.
                         watched = watched.saturating_add(1);
@@ -338,9 +373,17 @@ impl Task {
                 Happened::Done(done) => {
                     let Finished { executor, step, outcome } = *done;
                     match outcome {
-                        Outcome::Report(report) => self.report(report).await,
-                        Outcome::Again => again = Some(step.clone()),
-                        Outcome::Stopping | Outcome::Nothing => {}
+                        Outcome::Report(report) => {
+                            again = None;
+                            self.held_up.store(false, Ordering::Relaxed);
+                            self.report(report).await;
+                        }
+                        Outcome::Again => {
+                            // A helper's executor tells of it by this alone.
+                            self.held_up.fetch_or(matches!(step, Step::Revert { .. }), Ordering::Relaxed);
+                            again = Some(Again::of(step.clone(), again.take()));
+                        }
+                        Outcome::Stopping | Outcome::Nothing => again = None,
                     }
                     if disturbs(&step) {
                         watched = watched.saturating_add(1);
@@ -371,8 +414,11 @@ impl Task {
                         blocked = now;
                         self.report(Report::Blocked(blocked.clone())).await;
                     }
-                    if at_rest && let Some(step) = again.take() {
-                        work = begin(work, step);
+                    if at_rest
+                        && let Some(again) = &mut again
+                        && again.is_due()
+                    {
+                        work = begin(work, again.step.clone());
                     }
                 }
             }
@@ -465,8 +511,9 @@ impl Task {
         let looked = spawn_blocking(look).await;
         let (mut blocks, is_mute) = looked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         let is_silent = matches!(&self.place, Ground::Helper { shown, .. } if shown.is_silent());
+        let is_held_up = self.held_up.load(Ordering::Relaxed);
         let known = blocks.iter().any(|hold| hold.code == HoldCode::DeviceFault);
-        if (is_mute || is_silent) && !known {
+        if (is_mute || is_silent || is_held_up) && !known {
             blocks.push(HoldNotice { code: HoldCode::DeviceFault, until: None });
         }
         blocks

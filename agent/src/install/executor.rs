@@ -2,14 +2,16 @@
 //!
 //! What follows a failure is decided here and only here: a failed stage gives back what it took; a failed activation
 //! waits for the core's revert; a confirm or revert is never given up ([`Outcome::Again`]), for there is no other way.
+//! How the way back is insisted on stands in `way_back`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
-use groundswell_core::install::recovery::{self, Ending, Recovery};
-use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Part, Slot, Way};
+use groundswell_core::install::recovery::{self, Ending};
+use groundswell_core::install::{Contents, Denied, Entry, Found, Hook, Manner, Mark, Operation, Part, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
 use groundswell_core::record::ClaimName;
@@ -20,15 +22,10 @@ use tokio::time::sleep;
 
 use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
-use super::told::{unsaid, with_trouble};
+use super::told::{Trouble, told_at_start, told_of_way, unsaid};
+use super::way_back::{RECOVERY_PAUSE, WayBack};
 use crate::config::HooksConfig;
 use crate::effects::blocking;
-
-/// How often the old version's start is tried in one revert before it is reported and left to its health check.
-const REVERT_STARTS: u32 = 3;
-
-/// From one try to go back at start-up to the next.
-const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a step came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +33,7 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
 pub enum Outcome {
     /// Tell the core.
     Report(Report),
-    /// The disk does not let it be finished now: try again soon.
+    /// The disk does not let it be finished now, or the old version does not start: try again soon.
     Again,
     /// The device stops; the next start goes on.
     Stopping,
@@ -46,33 +43,28 @@ pub enum Outcome {
 
 /// Carries out the plans of one product.
 pub struct Executor {
-    product: Product,
-    disk: Arc<Disk>,
-    starter: Starter,
+    pub(super) product: Product,
+    pub(super) disk: Arc<Disk>,
+    pub(super) starter: Starter,
     hooks: HooksConfig,
     manner: Manner,
-    stopping: watch::Receiver<bool>,
+    pub(super) stopping: watch::Receiver<bool>,
     /// What runs, as far as this run of the agent knows, and how often something was started.
     launch: Option<Launch>,
     starts: u64,
     /// Left over from a revert on a disk that was full.
-    pending: Vec<Operation>,
+    pub(super) pending: Vec<Operation>,
     /// Recovery could not tell what failed here.
     untold: bool,
+    /// What went badly on the way back that is under way.
+    pub(super) trouble: Trouble,
+    /// Whether a way back is held up, for those who tell of that.
+    pub(super) held_up: Arc<AtomicBool>,
 }
 
-enum Stopped {
+pub(super) enum Stopped {
     /// This operation failed, and why.
     Failed(Box<Operation>, Failure),
-    Stopping,
-}
-
-/// How the way back went.
-enum WayBack {
-    /// To its end; what went badly, in order: starts and hooks, of which there are a handful.
-    Done(Vec<Failure>),
-    /// Something that it cannot do without failed: it goes on later.
-    Unfinished(Failure),
     Stopping,
 }
 
@@ -91,7 +83,15 @@ impl Executor {
             starts: 0,
             pending: Vec::new(),
             untold: false,
+            trouble: Trouble::default(),
+            held_up: Arc::default(),
         }
+    }
+
+    /// Says by `held_up` whether a way back cannot be finished for now.
+    #[must_use]
+    pub(super) fn telling(self, held_up: Arc<AtomicBool>) -> Self {
+        Self { held_up, ..self }
     }
 
     /// What runs, and the number of its start.
@@ -134,7 +134,7 @@ impl Executor {
     }
 
     /// The same, with what it does not tell named.
-    async fn look(&self) -> Found {
+    pub(super) async fn look(&self) -> Found {
         let disk = Arc::clone(&self.disk);
         Found { origin: self.starter.origin().slot(), ..blocking(move || disk.look()).await }
     }
@@ -172,6 +172,11 @@ impl Executor {
         }
         let open = found.open().map(|entry| (entry.transaction.claim, entry.mark == Mark::Confirm));
         let mut recovery = recovery::recover(&found, self.manner);
+        // What a version that is left said last: what comes in its place speaks next.
+        let left = match &recovery.ending {
+            Ending::Reverted(_, reason, _) => unsaid(&self.starter.output().await, reason),
+            _ => String::new(),
+        };
         if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
             match self.run(&recovery.operations).await {
                 Ok(()) => {}
@@ -179,8 +184,10 @@ impl Executor {
                 Err(Stopped::Failed(operation, failure)) => recovery.ending = self.give_up(&operation, &failure).await?,
             }
         } else {
-            while let Err(failure) = self.went_back(&recovery).await? {
+            let mut tries = 0;
+            while let Err(failure) = self.went_back(&recovery, tries).await? {
                 recovery = recovery::try_again(&self.enough_to_recover().await?, self.manner, failure.answered);
+                tries += 1;
             }
         }
         let ending = recovery.ending;
@@ -196,7 +203,9 @@ impl Executor {
         let (trial, reverted, at_fault) = match ending {
             Ending::Settled | Ending::Restarting => (None, None, true),
             Ending::Trial(release) => (Some(release), None, true),
-            Ending::Reverted(release, reason, at_fault) => (None, Some((release, reason)), at_fault),
+            Ending::Reverted(release, reason, at_fault) => {
+                (None, Some((release, told_at_start(&reason, &left, self.trouble.take()))), at_fault)
+            }
         };
         let denied = found.denied.iter().flat_map(Denied::named).collect();
         let claim = open.and_then(|(claim, _)| claim);
@@ -209,30 +218,16 @@ impl Executor {
     async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
         let cause = Cause { reason: failure.with_output(), at_fault: failure.at_fault };
         let mut way_back = recovery::give_up(&self.look().await, &cause, self.manner, failed, failure.answered);
-        while let Err(again) = self.went_back(&way_back).await? {
+        let mut tries = 0;
+        while let Err(again) = self.went_back(&way_back, tries).await? {
             let found = self.look().await;
             way_back = match found.open() {
                 Some(Entry { mark: Mark::Revert { .. }, .. }) => recovery::try_again(&found, self.manner, again.answered),
                 _ => recovery::give_up(&found, &cause, self.manner, failed, failure.answered),
             };
+            tries += 1;
         }
         Some(way_back.ending)
-    }
-
-    /// Carries out a recovery that may not fail. An error: the disk takes no writes, or the machine cannot be restarted, or does
-    /// not run what it should; it has to be tried again, for there is no other way and nothing true could be told meanwhile.
-    /// `None`: the device stops.
-    async fn went_back(&mut self, recovery: &Recovery) -> Option<Result<(), Failure>> {
-        match self.insist(&recovery.operations).await {
-            WayBack::Done(_) => Some(Ok(())),
-            WayBack::Stopping => None,
-            WayBack::Unfinished(failure) => {
-                tracing::error!(product = %self.product, %failure, "cannot go back yet; tried again");
-                self.pending.clear();
-                stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
-                Some(Err(failure))
-            }
-        }
     }
 
     /// The release in the idle slot, if its file still has the signed digest.
@@ -255,7 +250,7 @@ impl Executor {
         match step {
             Step::Stage { install } => self.stage(install).await,
             Step::Activate { install, claim, within_ms } => {
-                self.starter.allow(Duration::from_millis(*within_ms));
+                self.starter.allow(*claim, Duration::from_millis(*within_ms)).await;
                 self.activate(install, *claim).await
             }
             Step::Confirm { release } => self.confirm(*release).await,
@@ -382,23 +377,22 @@ impl Executor {
             }
             Plan::Do(operations) => operations,
         };
-        let mut output = unsaid(&self.starter.output().await, &cause.reason);
-        let trouble = match self.insist(&operations).await {
-            WayBack::Done(trouble) => trouble,
-            WayBack::Unfinished(_) => {
+        let output = unsaid(&self.starter.output().await, &cause.reason);
+        match self.insist(&operations).await {
+            WayBack::Done => {}
+            WayBack::Unfinished(failure) => {
+                tracing::error!(product = %self.product, %failure, "cannot go back yet; tried again");
                 self.pending.clear();
                 return Outcome::Again;
             }
             WayBack::Stopping => return Outcome::Stopping,
-        };
+        }
         let found = self.look().await;
         if found.unread.contains(&Part::Current) || found.current != home {
             self.pending.clear();
             return Outcome::Again;
         }
-        if !trouble.is_empty() {
-            output = with_trouble(&output, &trouble);
-        }
+        let output = told_of_way(&output, &self.trouble.take());
         Outcome::Report(Report::Reverted { release, running: self.what_runs(&found), output: Reason::lossy(&output) })
     }
 
@@ -426,71 +420,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Does operations in order and goes on after a failure: on the way back every step that works helps.
-    /// What the disk still lacks is kept for later.
-    async fn insist(&mut self, operations: &[Operation]) -> WayBack {
-        let mut trouble = Vec::new();
-        let mut unpointed = None;
-        let closes = |operation: &Operation| matches!(operation, Operation::Note(Entry { mark: Mark::Closed, .. }));
-        let ends = operations.iter().any(closes);
-        for operation in operations {
-            let closes = closes(operation);
-            if unpointed.is_some() {
-                // It is not told before `current` says so too, but it runs.
-                let (Operation::Start(slot, contents) | Operation::Keep(slot, contents)) = operation else { continue };
-                match self.perform(&Operation::Keep(*slot, contents.clone())).await {
-                    Ok(()) => continue,
-                    Err(Stopped::Stopping) => return WayBack::Stopping,
-                    Err(Stopped::Failed(operation, failure)) => {
-                        tracing::error!(product = %self.product, %operation, %failure, "on the way back");
-                        continue;
-                    }
-                }
-            }
-            if closes && !self.pending.is_empty() {
-                self.pending.push(operation.clone());
-                continue;
-            }
-            let mut left = match operation {
-                Operation::Start(..) | Operation::Stop(..) => REVERT_STARTS,
-                _ => 1,
-            };
-            let failure = loop {
-                left -= 1;
-                match self.perform(operation).await {
-                    Ok(()) => break None,
-                    Err(Stopped::Stopping) => return WayBack::Stopping,
-                    Err(Stopped::Failed(_, failure)) if left == 0 => break Some(failure),
-                    Err(Stopped::Failed(..)) => {}
-                }
-            };
-            let Some(failure) = failure else { continue };
-            tracing::error!(product = %self.product, %operation, %failure, "on the way back");
-            match operation {
-                // The machine runs what is left, or comes up with it the next time.
-                Operation::Booted(..) => return WayBack::Unfinished(failure),
-                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
-                    trouble.push(failure);
-                }
-                // The journal is closed last: what is still missing tells that the version was left.
-                Operation::Deny(_) | Operation::Forgive(_) | Operation::Describe(..) => self.pending.push(operation.clone()),
-                _ if closes => self.pending.push(operation.clone()),
-                // What starts by its slot runs all the same; a command would start what `current` still leads to.
-                Operation::Point(_) if self.starter.starts_by_slot() => unpointed = Some(failure),
-                Operation::Point(_) => return WayBack::Unfinished(failure),
-                // With the journal closed behind it, a version that is good for ever would be taken back by the next start.
-                Operation::Bless(_) if ends => return WayBack::Unfinished(failure),
-                // A restart that is not written down would be repeated for ever.
-                Operation::Note(Entry { mark: Mark::Revert { way: Way::Restarting { .. }, .. }, .. })
-                | Operation::Restart(..) => {
-                    return WayBack::Unfinished(failure);
-                }
-                _ => {}
-            }
-        }
-        unpointed.map_or(WayBack::Done(trouble), WayBack::Unfinished)
-    }
-
     /// Does one operation. Public for the crash tests, which end between any two.
     ///
     /// # Errors
@@ -503,7 +432,7 @@ impl Executor {
         }
     }
 
-    async fn perform(&mut self, operation: &Operation) -> Result<(), Stopped> {
+    pub(super) async fn perform(&mut self, operation: &Operation) -> Result<(), Stopped> {
         let failed = |failure| Stopped::Failed(Box::new(operation.clone()), failure);
         let result = match operation {
             Operation::Start(slot, contents) => {
@@ -585,7 +514,7 @@ fn refused(refusal: &Refusal) -> Failure {
 }
 
 /// Waits for `work`, or gives it up when the device stops.
-async fn stoppable<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Output = T>) -> Result<T, Stopped> {
+pub(super) async fn stoppable<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Output = T>) -> Result<T, Stopped> {
     tokio::select! {
         done = work => Ok(done),
         _ = stopping.wait_for(|stopping| *stopping) => Err(Stopped::Stopping),

@@ -22,6 +22,7 @@ pub mod remote;
 pub(crate) mod reserve;
 pub mod slots;
 mod told;
+mod way_back;
 
 pub use artifact::ArtifactSource;
 pub use device::{Device, DeviceError, Devices, Settings, StepRefused};

@@ -19,7 +19,7 @@ use super::marks::Marks;
 use super::settings::Settings;
 use crate::clock;
 use crate::config::{Config, Faults};
-use crate::install::activate::leftover;
+use crate::install::activate::leftover::Note;
 use crate::install::device::this_boot;
 use crate::install::files::{Files as _, Kind, OnDisk};
 
@@ -48,7 +48,7 @@ pub fn check(settings: &Settings) -> Check {
     let build = decide(settings, &facts, &mut wrong);
     let why = why(&build, &facts);
     let mut says = says(settings, &facts);
-    says.push(match leftover::known(marks.folder()) {
+    says.push(match Note::RUN.known(marks.folder()) {
         Some(process) => format!("an agent runs as process {}", process.as_raw_nonzero()),
         None => "no agent of a supervisor runs".to_owned(),
     });

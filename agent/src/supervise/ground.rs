@@ -61,6 +61,11 @@ impl Ground {
         self.missing.is_empty()
     }
 
+    /// Whether other supervisors are kept away.
+    pub(super) fn is_locked(&self) -> bool {
+        self.data_lock.is_some() || self.folder_lock.is_some()
+    }
+
     /// Looks for the folder and the locks that are missing.
     ///
     /// # Errors

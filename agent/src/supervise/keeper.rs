@@ -22,7 +22,7 @@ use super::program::Program;
 use super::settings::Settings;
 use super::{FOLDER, SLOT, SUPERVISOR};
 use crate::clock;
-use crate::install::activate::leftover;
+use crate::install::activate::leftover::{self, Note};
 use crate::install::activate::proc::{Run, members};
 use crate::install::device::this_boot;
 use crate::install::files::OnDisk;
@@ -79,8 +79,11 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
         secured_ms: clock::now().awake_ms,
     };
     keeper.marks.make_reserve();
-    // An agent whose supervisor was killed: it was told to end, and may still be at it.
-    leftover::stop_known(keeper.ground.folder(), settings.terms.stop_timeout).await;
+    // An agent whose supervisor was killed: it was told to end, and may still be at it. Where nothing can be locked it may be
+    // that of another supervisor.
+    if keeper.ground.is_locked() {
+        Note::RUN.stop(keeper.ground.folder(), settings.terms.stop_timeout).await;
+    }
     keeper.end_strays(&[]).await;
     let mut machine = Supervision::new(settings.terms());
     // Told to stop meanwhile, it starts nothing.
@@ -125,13 +128,14 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
                 inputs.extend(keeper.child.iter().flat_map(Child::heard).map(input));
                 inputs.push_back(Input::Wake);
                 keeper.marks.make_reserve();
-                if let Err(error) = keeper.secure() {
-                    tracing::error!("{error}");
-                    keeper.in_use = Some(error);
-                    keeper.tell(Signal::TERM);
-                    inputs.push_back(Input::Stop);
-                }
             }
+        }
+        // Whatever happened: an agent that says much leaves no time in which nothing does.
+        if let Err(error) = keeper.secure() {
+            tracing::error!("{error}");
+            keeper.in_use = Some(error);
+            keeper.tell(Signal::TERM);
+            inputs.push_back(Input::Stop);
         }
     }
 }
@@ -317,7 +321,7 @@ impl Keeper<'_> {
         let trial = matches!(build, Build::Trial { .. });
         let child = Child::start(&program, &self.settings.config, &variables, trial).await;
         let child = child.map_err(|error| not_run(program.path(), &error))?;
-        leftover::remember(self.ground.folder(), child.process());
+        Note::RUN.remember(self.ground.folder(), child.process());
         self.child = Some(child);
         Ok(())
     }
@@ -339,15 +343,21 @@ impl Keeper<'_> {
         let child = self.child.take()?;
         self.end_strays(&left_behind).await;
         let end = child.ended(status).await;
-        leftover::forget(self.ground.folder());
+        if self.in_use.is_none() {
+            Note::RUN.forget(self.ground.folder());
+        }
         Some(end)
     }
 
     /// Ends what agents have left behind, before another is started: those of the group of the last one, which are given, and
-    /// any with what only an agent of this supervisor, or of one before it, has in its environment.
+    /// any with what only an agent of this supervisor, or of one before it, has in its environment. Where another supervisor is
+    /// at work, or may be, the folder is in that one's agents too.
     async fn end_strays(&self, known: &[Run]) {
         let folder = self.ground.folder();
-        let marks = [format!("{SUPERVISOR}={}", std::process::id()), format!("{FOLDER}={}", folder.display())];
+        let mut marks = vec![format!("{SUPERVISOR}={}", std::process::id())];
+        if self.in_use.is_none() && self.ground.is_locked() {
+            marks.push(format!("{FOLDER}={}", folder.display()));
+        }
         for stray in leftover::end_strays(known, &marks, folder, STRAYS_END_WITHIN).await {
             tracing::error!(process = stray.as_raw_nonzero(), "a process that an agent left behind does not end");
         }
@@ -365,7 +375,7 @@ impl Keeper<'_> {
     fn secure(&mut self) -> Result<(), KeeperError> {
         let now_ms = clock::now().awake_ms;
         let since = Duration::from_millis(now_ms.saturating_sub(self.secured_ms));
-        if self.ground.is_whole() || since < SECURED_EVERY {
+        if self.in_use.is_some() || self.ground.is_whole() || since < SECURED_EVERY {
             return Ok(());
         }
         self.secured_ms = now_ms;

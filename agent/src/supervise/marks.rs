@@ -4,6 +4,7 @@
 //! DATA/supervise/trial.json       the agent: try the build in this slot
 //! DATA/supervise/boots.json       the supervisor: how often it was started, and why it was given up
 //! DATA/supervise/remembered.json  the supervisor: the confirmed build as it last saw it
+//! DATA/supervise/allowed.json     the agent, for itself: how long the rollout gives the next build
 //! DATA/supervise/*.reserve        the supervisor: space for the first two, for when the disk is full
 //! DATA/products/NAME/confirmed.json   the agent: the last confirmed build (see `install::slots`)
 //! ```
@@ -15,6 +16,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Slot;
@@ -28,6 +30,7 @@ use crate::install::files::Files;
 use crate::install::reserve::Reserve;
 
 const TRIAL: &str = "trial.json";
+const ALLOWED: &str = "allowed.json";
 const BOOTS: &str = "boots.json";
 const REMEMBERED: &str = "remembered.json";
 const CONFIRMED: &str = "confirmed.json";
@@ -88,6 +91,13 @@ struct BootsMark {
     #[serde(default)]
     stops: u32,
     given_up: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AllowedMark {
+    trial: String,
+    within_seconds: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -166,6 +176,23 @@ impl Marks {
     /// What the file system says.
     pub fn write_trial(&self, mark: &TrialMark) -> io::Result<()> {
         self.write_at_last(TRIAL, mark, TRIAL_RESERVE)
+    }
+
+    /// Writes down how long the rollout gives a trial, before that is asked for.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn allow(&self, trial: &str, within: Duration) -> io::Result<()> {
+        self.write(ALLOWED, &AllowedMark { trial: trial.to_owned(), within_seconds: within.as_secs() })
+    }
+
+    /// How long the rollout gives this trial, where that was written down.
+    #[must_use]
+    pub fn allowed(&self, trial: &str) -> Option<Duration> {
+        match self.read::<AllowedMark>(&self.folder.join(ALLOWED)) {
+            Reading::Said(allowed) if allowed.trial == trial => Some(Duration::from_secs(allowed.within_seconds)),
+            _ => None,
+        }
     }
 
     /// Takes that back.

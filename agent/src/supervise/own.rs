@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::Reading;
+use groundswell_core::record::ClaimName;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::sync::watch;
 
 use super::marks::{Marks, TrialMark};
 use super::notify::{ALIVE, Notifier, READY, SIGNS, SOCKET, STANDARD_INPUT, WATCHDOG, WATCHDOG_FOR};
+use super::program::Program;
 use super::{SLOT, SUPERVISOR};
 use crate::clock;
 use crate::handle::Handle;
@@ -20,9 +22,10 @@ use crate::install::disk::Failure;
 
 /// How long an agent may take to end once it asked to be replaced.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
-/// Beyond the rollout's own time for an upgrade: the new build decides first, the supervisor is there when it does not.
+/// Beyond the rollout's own time for an upgrade, and what hooks may take: the new build decides first, the supervisor is there
+/// when it does not.
 const MARGIN: Duration = Duration::from_secs(60);
-/// Where the rollout's time is not known any more: a trial that was not handed over before a crash.
+/// Where the rollout's time could not be written down before a crash cut the hand-over off.
 const TRIAL_TIME: Duration = Duration::from_secs(15 * 60);
 /// As which its process is listed, at most 15 bytes.
 const NAME: &str = "swell";
@@ -124,6 +127,8 @@ pub struct Own {
     pub supervisor: Option<Supervisor>,
     /// How often its supervisor may start a build on trial.
     pub most_boots: u32,
+    /// How long its hooks may take in the middle of a trial, one after the other.
+    pub hooks: Duration,
     /// Set when it is to end and be started from what the files name.
     pub restart: Arc<watch::Sender<bool>>,
 }
@@ -133,24 +138,29 @@ pub struct Own {
 pub struct Replacement {
     own: Option<Own>,
     boot: String,
-    /// How long the trial may take.
-    within: Duration,
+    /// How long the rollout gives the next version; `None` in a run of the agent that was not told.
+    within: Option<Duration>,
     output: String,
 }
 
 impl Replacement {
     pub(crate) fn new(own: Option<Own>) -> Self {
-        Self { own, boot: this_boot().0, within: TRIAL_TIME, output: String::new() }
+        Self { own, boot: this_boot().0, within: None, output: String::new() }
     }
 
-    /// How long the rollout gives the next version.
-    pub(crate) fn allow(&mut self, within: Duration) {
-        self.within = within;
+    /// How long the rollout gives the next version: written down, for a crash may come before it is handed over.
+    pub(crate) async fn allow(&mut self, claim: ClaimName, within: Duration) {
+        self.within = Some(within);
+        let Ok(own) = self.own() else { return };
+        let marks = own.marks.clone();
+        if let Err(error) = blocking(move || marks.allow(&claim.to_string(), within)).await {
+            tracing::warn!(%error, "the time for this upgrade is not written down");
+        }
     }
 
     fn own(&self) -> Result<&Own, Failure> {
         let own = self.own.as_ref().filter(|own| own.supervisor.is_some());
-        own.ok_or_else(|| Failure::broken("this agent was not started by `swell supervise`, which alone can replace it"))
+        own.ok_or_else(|| Failure::of_the_device("this agent was not started by `swell supervise`, which alone can replace it"))
     }
 
     /// Names what the supervisor is to start: a build on trial, or the last confirmed one again.
@@ -158,14 +168,21 @@ impl Replacement {
         let own = self.own()?;
         let marks = own.marks.clone();
         let written = if launch.trial {
-            let mark = self.mark(own, launch)?;
-            blocking(move || marks.write_trial(&mark)).await
+            let mut mark = self.mark(own, launch)?;
+            let (told, hooks) = (self.within, own.hooks);
+            blocking(move || {
+                let within = told.or_else(|| marks.allowed(&mark.trial)).unwrap_or(TRIAL_TIME);
+                mark.confirm_within_seconds = within.saturating_add(MARGIN).saturating_add(hooks).as_secs();
+                marks.write_trial(&mark)
+            })
+            .await
         } else {
             blocking(move || marks.clear_trial()).await
         };
         written.map_err(|error| Failure::of_the_device(format!("the supervisor cannot be told: {error}")))
     }
 
+    /// The trial, for no time yet.
     fn mark(&self, own: &Own, launch: &Launch) -> Result<TrialMark, Failure> {
         let slot = slot_of(launch).ok_or_else(|| Failure::broken("the slot has another name than a or b"))?;
         let trial = launch.claim.map_or_else(|| launch.contents.release.to_string(), |claim| claim.to_string());
@@ -175,7 +192,7 @@ impl Replacement {
             sha256: launch.contents.sha256,
             size_bytes: launch.contents.size_bytes,
             most_boots: own.most_boots,
-            confirm_within_seconds: self.within.saturating_add(MARGIN).as_secs(),
+            confirm_within_seconds: 0,
             boot: self.boot.clone(),
             since_ms: clock::now().boot.0,
         })
@@ -185,7 +202,7 @@ impl Replacement {
     pub(crate) async fn stop(&self) -> Result<(), Failure> {
         let marks = self.own()?.marks.clone();
         let cleared = blocking(move || marks.clear_trial()).await;
-        cleared.map_err(|error| Failure::broken(format!("the supervisor cannot be told: {error}")))
+        cleared.map_err(|error| Failure::of_the_device(format!("the supervisor cannot be told: {error}")))
     }
 
     /// Asks to be started again from what the files name, and waits for the end: returns only when it does not come.
@@ -197,7 +214,7 @@ impl Replacement {
         tracing::info!(product = %launch.product, version = %launch.contents.version, "the agent ends to be replaced");
         own.restart.send_replace(true);
         tokio::time::sleep(ENDS_WITHIN).await;
-        Failure::broken(format!("the agent did not end within {} s", ENDS_WITHIN.as_secs()))
+        Failure::of_the_device(format!("the agent did not end within {} s", ENDS_WITHIN.as_secs()))
     }
 
     /// Whether this process is the build in `launch`; otherwise why the supervisor went back. A trial that was never handed
@@ -209,14 +226,20 @@ impl Replacement {
         }
         let mark = self.mark(own, launch)?;
         let marks = own.marks.clone();
-        let (boots, asked) = blocking(move || (marks.boots(), marks.trial())).await;
+        let contents = launch.contents.clone();
+        let file = launch.binary.clone();
+        let (boots, asked, is_whole) = blocking(move || {
+            let checked = Program::checked(&file, contents.size_bytes, contents.sha256);
+            (marks.boots(), marks.trial(), checked.is_ok())
+        })
+        .await;
         let (boots, why) = match boots {
             Reading::Said(boots) if boots.trial == mark.trial => (boots.boots, boots.given_up),
             _ => (0, None),
         };
-        // Started too seldom, it was not tried: nothing is known of it.
+        // Started too seldom, or rotten by now, it was not tried: nothing is known of it.
         let failed = |was_tried: bool, reason: String| {
-            if was_tried { Failure::broken(reason) } else { Failure::of_the_device(reason) }
+            if was_tried && is_whole { Failure::broken(reason) } else { Failure::of_the_device(reason) }
         };
         // What an earlier upgrade left there asks for nothing any more.
         let asked = matches!(asked, Reading::Said(asked) if (&asked.trial, asked.sha256) == (&mark.trial, mark.sha256));

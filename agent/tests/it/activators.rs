@@ -1,4 +1,7 @@
 //! Activators other than commands and children: systemd, by a stand-in for `systemctl`, and signals to a real process.
+//!
+//! The stand-in does what systemd does with a unit that failed: it reloads nothing that is not active, and starts nothing that
+//! was started four times without `reset-failed` in between.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,17 +10,27 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use groundswell_agent::config::{Activator, HealthCheck, SignalActivator, SystemdActivator, TellSignal, UnitAction, UnitTarget};
+use groundswell_agent::install::executor::Outcome;
 use groundswell_agent::install::forks;
+use groundswell_core::install::{Boot, Contents, Hook};
+use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Health, Report};
+use groundswell_core::record::status::HoldCode;
+use groundswell_core::text::Reason;
 
-use crate::workshop::{Workshop, content};
+use crate::workshop::{Workshop, claim, content};
 
 /// A `systemctl` that starts what `current` leads to, and tells of the unit what the file `state` says.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 cd HOME
 case "$1" in
+  reset-failed) echo "$@" >> asked; rm -f starts ;;
   restart|reload)
     echo "$@" >> asked
+    if [ "$1" = reload ] && [ "$(cat state 2> /dev/null)" = failed ]; then echo "Unit $2 is not active." >&2; exit 1; fi
+    if [ -e refuses ]; then echo "Job for $2 canceled." >&2; exit 1; fi
+    echo start >> starts
+    if [ "$(wc -l < starts)" -gt 4 ]; then echo "Start request repeated too quickly." > journal; exit 1; fi
     if bcd/current/bcd > journal 2>&1; then echo active > state; else echo failed > state; echo "Job for $2 failed." >&2; exit 1; fi ;;
   stop) echo "$@" >> asked; echo inactive > state ;;
   status) cat journal; exit 3 ;;
@@ -65,8 +78,113 @@ async fn i7_a_unit_that_does_not_start_is_reverted_with_the_last_lines_of_its_lo
     let Report::Reverted { running, .. } = bench.revert(&two).await else { panic!("it goes back") };
     assert_eq!(running.map(|running| running.release), Some(one.release));
     bench.until_health(|health| *health == Health::Healthy).await;
-    assert_eq!(workshop.lines("asked").len(), 3);
+    let unit = |verb: &str| format!("{verb} bcd.service");
+    assert_eq!(workshop.lines("asked"), ["reload", "reload", "reset-failed", "restart"].map(unit));
     bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn s6_a_unit_that_systemd_refuses_to_start_again_comes_back_all_the_same() {
+    let workshop = with_systemd(UnitAction::Restart);
+    let mut executor = workshop.executor().await;
+    executor.recover().await.unwrap();
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    let activate = |install: &Install| Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 };
+    for install in [&one, &two] {
+        executor.execute(&Step::Stage { install: install.clone() }).await;
+        assert!(matches!(executor.execute(&activate(install)).await, Outcome::Report(Report::Activated { .. })));
+        if install == &one {
+            executor.execute(&Step::Confirm { release: one.release }).await;
+        }
+    }
+    // It crashed and was started until systemd had enough of that.
+    fs::write(workshop.path("starts"), "start\n".repeat(4)).unwrap();
+    fs::write(workshop.path("state"), "failed\n").unwrap();
+    let outcome = executor.execute(&leave(&two)).await;
+    assert!(
+        matches!(&outcome, Outcome::Report(Report::Reverted { running: Some(running), .. }) if running.release == one.release),
+        "{outcome:?}"
+    );
+    assert_eq!(fs::read_to_string(workshop.path("state")).unwrap(), "active\n", "it runs");
+    assert!(fs::read_to_string(workshop.path("journal")).unwrap().contains("one"));
+}
+
+#[tokio::test]
+async fn s6_nothing_says_reverted_before_the_old_version_has_started() {
+    let workshop = with_systemd(UnitAction::Reload);
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    workshop.touch("refuses");
+    bench.device.step(leave(&two)).unwrap();
+    let fault =
+        |report: &Report| matches!(report, Report::Blocked(holds) if holds.iter().any(|hold| hold.code == HoldCode::DeviceFault));
+    let first = bench.until(|report| (fault(&report) || matches!(report, Report::Reverted { .. })).then_some(report)).await;
+    assert!(fault(&first), "the device says that it is stuck, and nothing else: {first:?}");
+    fs::remove_file(workshop.path("refuses")).unwrap();
+    let (mut reverted, mut is_clear) = (None, false);
+    while reverted.is_none() || !is_clear {
+        match bench.next().await {
+            Report::Reverted { running, output, .. } => reverted = Some((running, output)),
+            Report::Blocked(holds) => is_clear = holds.is_empty(),
+            _ => {}
+        }
+    }
+    let (running, output) = reverted.expect("it was told");
+    assert_eq!(running.map(|running| running.release), Some(one.release));
+    assert!(output.contains("restart bcd.service"), "what went badly is told: {output}");
+    assert!(fs::read_to_string(workshop.path("journal")).unwrap().contains("one"), "it runs");
+    bench.shutdown().await;
+    let (bench, recovered) = workshop.device().await;
+    assert_eq!(recovered.denied, [two.release, Contents::of(&two).build()], "the verdict stands");
+    bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn i7_a_way_back_at_start_up_tells_the_last_lines_and_what_went_badly() {
+    let mut workshop = with_systemd(UnitAction::Restart);
+    let fail = workshop.shell("echo the office is closed; exit 1");
+    workshop.config.hooks.commands.insert(Hook::AfterRevert, fail);
+    let mut executor = workshop.executor().await;
+    executor.recover().await.unwrap();
+    let one = workshop.release(1, "echo no license");
+    executor.execute(&Step::Stage { install: one.clone() }).await;
+    executor.execute(&Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 }).await;
+    let mut reverted = None;
+    for boot in 0..3 {
+        // The machine goes down again and again.
+        drop(executor);
+        workshop.boot = Boot(format!("boot {boot}"));
+        executor = workshop.executor().await;
+        reverted = executor.recover().await.unwrap().reverted;
+    }
+    let (release, reason) = reverted.expect("three starts are enough");
+    assert_eq!(release, one.release);
+    for told in ["started 3 times", "no license", "hook after-revert: sh ended with status 1: the office is closed"] {
+        assert!(reason.contains(told), "{reason} does not say {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_systemd_that_does_not_answer_denies_no_version() {
+    let workshop = with_systemd(UnitAction::Restart);
+    fs::write(workshop.path("systemctl"), "#!/bin/sh\necho 'Failed to connect to bus: No such file or directory' >&2; exit 1\n")
+        .unwrap();
+    let (mut bench, _) = workshop.device().await;
+    let one = workshop.release(1, "echo one");
+    bench.stage(&one).await;
+    let report = bench.activate(&one).await;
+    assert!(
+        matches!(&report, Report::ActivateFailed { at_fault: false, reason, .. } if reason.contains("connect to bus")),
+        "{report:?}"
+    );
+    bench.shutdown().await;
+}
+
+fn leave(install: &Install) -> Step {
+    Step::Revert { release: install.release, reason: Reason::lossy("unhealthy"), at_fault: true }
 }
 
 #[tokio::test]
@@ -91,31 +209,54 @@ impl Drop for Told {
     }
 }
 
-/// By SIGUSR1: where the tests run under `nohup`, SIGHUP is ignored for good in all that they start.
-async fn with_process() -> (Workshop, Told, PathBuf) {
+/// Where the tests run under `nohup`, SIGHUP is ignored for good in all that they start, unless it is taken back.
+async fn with_process(signal: TellSignal) -> (Workshop, Told, PathBuf) {
     let mut workshop = Workshop::noting_starts();
     let pid_file = workshop.path("pid");
-    let script = "trap 'tail -n 1 bcd/current/bcd >> taken' USR1; echo $$ > pid; while :; do sleep 0.02; done";
-    let argv = workshop.shell(script);
-    let told = Told(forks::starting(|| Command::new(&argv[0]).args(&argv[1..]).spawn()).unwrap());
+    let note = |name: &str| format!("trap 'echo {name} $(tail -n 1 bcd/current/bcd) >> taken' {name}");
+    let traps = ["HUP", "USR1", "USR2", "TERM"].map(note).join("; ");
+    let argv = workshop.shell(&format!("{traps}; echo $$ > pid; while :; do sleep 0.02; done"));
+    let mut process = Command::new("env");
+    process.arg("--default-signal=HUP").args(&argv);
+    let told = Told(forks::starting(|| process.spawn()).unwrap());
     content(&pid_file).await;
-    workshop.config.activator = Activator::Signal(SignalActivator { pid_file: pid_file.clone(), signal: TellSignal::Usr1 });
+    workshop.config.activator = Activator::Signal(SignalActivator { pid_file: pid_file.clone(), signal });
     (workshop, told, pid_file)
 }
 
-#[tokio::test]
-async fn a_process_is_told_by_a_signal_to_take_up_the_new_version() {
-    let (workshop, told, _) = with_process().await;
-    let (mut bench, _) = workshop.device().await;
-    bench.install(&workshop.release(1, "echo one")).await;
-    assert_eq!(content(&workshop.path("taken")).await, "echo one");
-    bench.shutdown().await;
-    drop(told);
+async fn taken(workshop: &Workshop, lines: usize) -> Vec<String> {
+    let look = async {
+        while workshop.lines("taken").len() < lines {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), look).await.expect("it is told");
+    workshop.lines("taken")
 }
 
 #[tokio::test]
-async fn a_process_that_is_gone_or_no_process_fails_the_activation() {
-    let (workshop, told, pid_file) = with_process().await;
+async fn a_process_is_told_by_each_signal_to_take_up_each_version_and_the_old_one_again() {
+    let signals = [(TellSignal::Hup, "HUP"), (TellSignal::Usr1, "USR1"), (TellSignal::Usr2, "USR2"), (TellSignal::Term, "TERM")];
+    for (signal, name) in signals {
+        let (workshop, told, _) = with_process(signal).await;
+        let (mut bench, _) = workshop.device().await;
+        let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+        bench.install(&one).await;
+        taken(&workshop, 1).await;
+        bench.stage(&two).await;
+        bench.activate(&two).await;
+        taken(&workshop, 2).await;
+        let Report::Reverted { running, .. } = bench.revert(&two).await else { panic!("it goes back") };
+        assert_eq!(running.map(|running| running.release), Some(one.release));
+        assert_eq!(taken(&workshop, 3).await, ["echo one", "echo two", "echo one"].map(|said| format!("{name} {said}")));
+        bench.shutdown().await;
+        drop(told);
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_gone_or_no_process_fails_the_activation_and_no_version_is_to_blame() {
+    let (workshop, told, pid_file) = with_process(TellSignal::Hup).await;
     let (mut bench, _) = workshop.device().await;
     let one = workshop.release(1, "echo one");
     drop(told);
@@ -126,11 +267,68 @@ async fn a_process_that_is_gone_or_no_process_fails_the_activation() {
             fs::write(&pid_file, text).unwrap();
         }
         bench.stage(&one).await;
-        let Report::ActivateFailed { reason, .. } = bench.activate(&one).await else { panic!("nobody is told") };
-        assert!(reason.contains(said), "{reason}");
-        bench.revert(&one).await;
+        let Report::ActivateFailed { reason, at_fault, .. } = bench.activate(&one).await else { panic!("nobody is told") };
+        assert!(reason.contains(said) && !at_fault, "{reason}");
+        // A first install leaves nobody to be told.
+        bench.abort(&one).await;
     }
     bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_number_that_is_another_s_by_now_and_a_file_behind_a_symlink_tell_nobody() {
+    let (mut workshop, told, pid_file) = with_process(TellSignal::Term).await;
+    let one = workshop.release(1, "echo one");
+    let link = workshop.path("link");
+    std::os::unix::fs::symlink(&pid_file, &link).unwrap();
+    let earlier = std::time::SystemTime::now() - Duration::from_secs(60);
+    for (file, said) in [(&link, "cannot read the process id"), (&pid_file, "was started after the file was written")] {
+        fs::File::options().write(true).open(&pid_file).unwrap().set_modified(earlier).unwrap();
+        workshop.config.activator = Activator::Signal(SignalActivator { pid_file: file.clone(), signal: TellSignal::Term });
+        let (mut bench, _) = workshop.device().await;
+        bench.stage(&one).await;
+        let Report::ActivateFailed { reason, at_fault, .. } = bench.activate(&one).await else { panic!("nobody is told") };
+        assert!(reason.contains(said) && !at_fault, "{reason}");
+        bench.abort(&one).await;
+        bench.shutdown().await;
+    }
+    assert_eq!(workshop.lines("taken"), [""; 0], "nobody was told");
+    drop(told);
+}
+
+#[tokio::test]
+async fn a_way_back_waits_for_the_process_that_is_to_be_told() {
+    let (workshop, told, pid_file) = with_process(TellSignal::Hup).await;
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    taken(&workshop, 1).await;
+    bench.stage(&two).await;
+    bench.activate(&two).await;
+    taken(&workshop, 2).await;
+    drop(told);
+    bench.device.step(leave(&two)).unwrap();
+    let fault =
+        |report: &Report| matches!(report, Report::Blocked(holds) if holds.iter().any(|hold| hold.code == HoldCode::DeviceFault));
+    let first = bench.until(|report| (fault(&report) || matches!(report, Report::Reverted { .. })).then_some(report)).await;
+    assert!(fault(&first), "{first:?}");
+    // Somebody starts it again.
+    let mut process = Command::new("env");
+    process.arg("--default-signal=HUP").args(workshop.shell("trap 'echo back >> taken' HUP; while :; do sleep 0.02; done"));
+    let again = Told(forks::starting(|| process.spawn()).unwrap());
+    let traps = format!("/proc/{}/status", again.0.id());
+    let caught = |text: String| {
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:").map(|mask| mask.trim().to_owned()));
+        mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    };
+    while !fs::read_to_string(&traps).is_ok_and(caught) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    fs::write(&pid_file, format!("{}\n", again.0.id())).unwrap();
+    bench.until(|report| matches!(report, Report::Reverted { .. }).then_some(())).await;
+    assert_eq!(taken(&workshop, 3).await.last().map(String::as_str), Some("back"));
+    bench.shutdown().await;
+    drop(again);
 }
 
 #[tokio::test]

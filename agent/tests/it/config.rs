@@ -181,8 +181,7 @@ fn signals_hooks_and_restarts_of_the_machine_are_read() {
         product(&format!("activator = {{ type = \"signal\", pid-file = \"bcd.pid\", signal = \"USR2\" }}\n{health}")).unwrap();
     let Activator::Signal(signal) = &told.activator else { panic!("a signal") };
     assert_eq!((signal.pid_file.as_path(), signal.signal), (Path::new("/etc/groundswell/bcd.pid"), TellSignal::Usr2));
-    let os =
-        "activator = { type = \"command\", run = [\"rauc\"], reboot = [\"reboot\"], booted = [\"booted\"], back = [\"back\"] }";
+    let os = "activator = { type = \"command\", run = [\"rauc\"], reboot = [\"reboot\"], booted = [\"booted\"], back = [\"back\"], stop = [\"stop\"] }";
     let hooks = "hooks = { after-confirm = [\"rauc\", \"mark-good\"], timeout = \"5s\" }";
     let os = product(&format!("{os}\n{health}\n{hooks}")).unwrap();
     assert!(os.manner().restarts_machine && !told.manner().restarts_machine);
@@ -203,6 +202,10 @@ fn a_key_that_the_type_does_not_read_is_an_error() {
         (
             "activator = { type = \"command\", run = [\"x\"], reboot = [\"y\"] }".to_owned(),
             "activator.booted: is missing: with `reboot`",
+        ),
+        (
+            "activator = { type = \"command\", run = [\"x\"], reboot = [\"y\"], booted = [\"z\"] }".to_owned(),
+            "activator.stop: is missing: with `reboot` nothing else leads back from the first release",
         ),
         (format!("{supervise}\nhealth = {{ type = \"tcp\", url = \"http://x/\" }}"), "health.url: belongs to type = \"http\""),
         (format!("{supervise}\nhealth = {{ type = \"unit\" }}"), "health.unit: is missing"),

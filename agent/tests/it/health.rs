@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use groundswell_agent::config::{HttpTarget, TcpTarget};
-use groundswell_agent::health::{Names, Verdict};
 use groundswell_agent::health::http::get;
 use groundswell_agent::health::tcp::probe;
+use groundswell_agent::health::{Names, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -152,10 +152,9 @@ fn i6_a_name_service_that_hangs_holds_up_nothing_else() {
         let target = TcpTarget::parse(&format!("service.example:{}", listener.local_addr().unwrap().port())).unwrap();
         let http = HttpTarget::parse("http://service.example/").unwrap();
         for _ in 0..25 {
-            for verdict in [
-                probe(&target, Duration::from_millis(5), &names).await,
-                get(&http, Duration::from_millis(5), &names).await,
-            ] {
+            for verdict in
+                [probe(&target, Duration::from_millis(5), &names).await, get(&http, Duration::from_millis(5), &names).await]
+            {
                 assert!(matches!(&verdict, Verdict::Unclear(_)), "{verdict:?}");
             }
         }

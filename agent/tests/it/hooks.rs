@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use groundswell_core::install::Hook;
-use groundswell_core::node::effect::Install;
+use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Report};
+use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::Reason;
 
 use crate::workshop::{Bench, Workshop, claim, content};
@@ -130,7 +131,18 @@ async fn i7_neither_a_hook_nor_the_old_versions_start_hides_that_another_failed_
     bench.stage(&two).await;
     bench.activate(&two).await;
     workshop.touch("broken");
-    let Report::Reverted { output, .. } = bench.revert(&two).await else { panic!("it goes back") };
+    let reason = Reason::lossy("unhealthy");
+    bench.device.step(Step::Revert { release: two.release, reason, at_fault: true }).unwrap();
+    let is_fault =
+        |report| matches!(&report, Report::Blocked(holds) if holds.iter().any(|hold| hold.code == HoldCode::DeviceFault));
+    bench.until(|report| is_fault(report).then_some(())).await;
+    std::fs::remove_file(workshop.path("broken")).unwrap();
+    let output = bench
+        .until(|report| match report {
+            Report::Reverted { output, .. } => Some(output),
+            _ => None,
+        })
+        .await;
     for told in
         ["hook before-revert: sh ended with status 3", "; sh ended with status 1", "; hook after-revert: sh ended with status 3"]
     {

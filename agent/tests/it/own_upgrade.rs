@@ -411,8 +411,13 @@ async fn an_agent_that_is_its_supervisors_own_build_does_not_say_that_it_is_the_
 #[tokio::test]
 async fn an_agent_without_a_supervisor_replaces_nothing() {
     let machine = Machine::new();
-    let own =
-        Own { marks: machine.marks(), supervisor: None, most_boots: MOST_BOOTS, hooks: HOOKS, restart: Arc::new(watch::channel(false).0) };
+    let own = Own {
+        marks: machine.marks(),
+        supervisor: None,
+        most_boots: MOST_BOOTS,
+        hooks: HOOKS,
+        restart: Arc::new(watch::channel(false).0),
+    };
     let new = machine.workshop.release(1, "echo one");
     let place = Place {
         files: Arc::new(OnDisk),
@@ -448,7 +453,9 @@ async fn a_trial_may_take_the_rollouts_time_a_minute_and_what_hooks_may_take() {
     assert_eq!(confirm_within(&machine), 60 + 60 + HOOKS.as_secs());
     let mut hooks = HooksConfig { timeout: Duration::from_secs(45), ..HooksConfig::default() };
     assert_eq!(hooks.in_a_trial(), Duration::ZERO);
-    for (hook, seconds) in [(Hook::BeforeStage, 0), (Hook::AfterActivate, 45), (Hook::BeforeRevert, 90), (Hook::BeforeConfirm, 90)] {
+    for (hook, seconds) in
+        [(Hook::BeforeStage, 0), (Hook::AfterActivate, 45), (Hook::BeforeRevert, 90), (Hook::BeforeConfirm, 90)]
+    {
         hooks.commands.insert(hook, vec!["true".to_owned()]);
         assert_eq!(hooks.in_a_trial().as_secs(), seconds, "{hook:?}");
     }

@@ -260,3 +260,56 @@ async fn a_power_cut_while_a_system_is_handed_over_never_hands_it_over_again() {
     assert_eq!(recovered.trial, Some(two.release), "the machine runs it: the trial goes on");
     assert_eq!(machine.updater(), ["install 2.0"]);
 }
+
+#[tokio::test]
+async fn s6_a_machine_is_not_restarted_before_the_old_system_is_the_next_one() {
+    for at_start_up in [false, true] {
+        let mut machine = Machine::on_one().await;
+        let two = machine.two.clone();
+        let back = machine.workshop.shell(
+            "echo back $GROUNDSWELL_VERSION >> updater; test ! -e locked || { echo the loader is locked; exit 1; }
+            echo $GROUNDSWELL_VERSION > loader/next",
+        );
+        let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
+        command.back = Some(back);
+        let mut executor = machine.executor().await;
+        executor.recover().await.unwrap();
+        executor.execute(&Step::Stage { install: two.clone() }).await;
+        machine.hand_over(&mut executor, &two).await;
+        drop(executor);
+        let (mut executor, _) = machine.restarted().await;
+        machine.workshop.touch("locked");
+        let order = Step::Revert { release: two.release, reason: Reason::lossy("unhealthy"), at_fault: true };
+        assert_eq!(executor.execute(&order).await, Outcome::Again, "not reverted: the machine would come up with 2.0");
+        let unlock = || fs::remove_file(machine.workshop.path("locked")).unwrap();
+        let restarts = || machine.updater().iter().filter(|line| *line == "reboot").count();
+        assert_eq!((machine.next().as_str(), restarts()), ("2.0", 1));
+        if at_start_up {
+            drop(executor);
+            let mut executor = machine.executor().await;
+            let before = machine.updater().len();
+            let recovering = tokio::spawn(async move { executor.recover().await });
+            // It is tried, and nothing is told.
+            while machine.updater().len() < before + 3 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(!recovering.is_finished());
+            assert_eq!((machine.next().as_str(), restarts()), ("2.0", 1));
+            unlock();
+            while restarts() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            recovering.abort();
+        } else {
+            unlock();
+            assert_eq!(executor.execute(&order).await, Outcome::Again, "not before the machine runs the old system");
+            drop(executor);
+        }
+        assert_eq!(machine.next(), "1.0");
+        let (_, recovered) = machine.restarted().await;
+        let (release, reason) = recovered.reverted.expect("now it is");
+        assert_eq!(release, two.release);
+        assert!(reason.contains("unhealthy"), "{reason}");
+        assert_eq!(recovered.running.map(|running| running.release), Some(machine.one.release));
+    }
+}

@@ -10,13 +10,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use groundswell_agent::config::{Activator, Config};
+use groundswell_agent::health::{Monitor, Target};
+use groundswell_agent::install::activate::Launch;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::forks;
 use groundswell_core::digest::{Digest, Hex32};
-use groundswell_core::install::{Boot, Contents};
+use groundswell_core::install::{Boot, Contents, Slot};
 use groundswell_core::node::effect::{Install, Step};
-use groundswell_core::node::input::{Recovered, Report};
+use groundswell_core::node::input::{Health, Recovered, Report};
 use groundswell_core::text::{Product, Reason};
+use tokio::sync::mpsc;
 
 use crate::workshop::{Workshop, claim};
 
@@ -31,8 +34,8 @@ struct Board {
 }
 
 impl Board {
-    /// System 1.0 runs and is confirmed.
-    async fn on_one(adapter: &'static str) -> Self {
+    /// A machine on which nothing was installed yet: `b` holds the system that it was delivered with.
+    fn delivered(adapter: &'static str) -> Self {
         let mut workshop = Workshop::noting_starts();
         for folder in ["machine", "programs", "scripts"] {
             fs::create_dir(workshop.path(folder)).unwrap();
@@ -40,9 +43,13 @@ impl Board {
         for file in ["runs", "next"] {
             fs::write(workshop.path("machine").join(file), "b\n").unwrap();
         }
+        fs::write(workshop.path("machine/b"), "0.9\n").unwrap();
+        fs::write(workshop.path("machine/os-release"), "ID=stand-in\nVERSION_ID=0.9\n").unwrap();
+        fs::write(workshop.path("machine/uptime"), "20.51 33.05\n").unwrap();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let header = format!(
-            "#!/bin/sh\nexport MACHINE={0}/machine OS_RELEASE={0}/machine/os-release PATH={0}/programs:$PATH\n",
+            "#!/bin/sh\nexport MACHINE={0}/machine OS_RELEASE={0}/machine/os-release UPTIME={0}/machine/uptime \
+             PATH={0}/programs:$PATH\n",
             workshop.home().display()
         );
         copy_programs(&sources.join("tests/it/updaters"), &workshop.path("programs"), &header);
@@ -52,7 +59,12 @@ impl Board {
         command.reboot.as_mut().expect("an updater restarts the machine").timeout = Duration::from_millis(200);
         workshop.config = config;
         let (one, two) = (system(&workshop, adapter, 1), system(&workshop, adapter, 2));
-        let mut board = Self { workshop, adapter, one, two, boots: 0 };
+        Self { workshop, adapter, one, two, boots: 0 }
+    }
+
+    /// System 1.0 runs and is confirmed.
+    async fn on_one(adapter: &'static str) -> Self {
+        let mut board = Self::delivered(adapter);
         let one = board.one.clone();
         let executor = board.hand_over(&one).await;
         drop(executor);
@@ -79,15 +91,44 @@ impl Board {
 
     /// The machine comes up with what the boot loader has next, and the agent starts.
     async fn restarted(&mut self) -> (Executor, Recovered) {
+        self.boot();
+        let mut executor = self.workshop.executor().await;
+        let recovered = executor.recover().await.expect("nothing stops it");
+        (executor, recovered)
+    }
+
+    /// The machine comes up with what the boot loader has next.
+    fn boot(&mut self) {
         let machine = self.workshop.path("machine");
         fs::copy(machine.join("next"), machine.join("runs")).unwrap();
         let version = fs::read_to_string(machine.join(self.next().trim())).unwrap();
         fs::write(machine.join("os-release"), format!("ID=stand-in\nVERSION_ID={}\n", version.trim())).unwrap();
         self.boots += 1;
         self.workshop.boot = Boot(format!("boot {}", self.boots));
+    }
+
+    /// The agent starts, and restarts the machine once more; it comes up, and the agent starts again.
+    async fn restarted_twice(&mut self) -> (Executor, Recovered) {
+        self.boot();
         let mut executor = self.workshop.executor().await;
-        let recovered = executor.recover().await.expect("nothing stops it");
-        (executor, recovered)
+        let restarts = |board: &Self| board.told().iter().filter(|told| *told == "reboot").count();
+        let before = restarts(self);
+        let goes_down = async {
+            let mut recovering = std::pin::pin!(executor.recover());
+            while restarts(self) == before {
+                tokio::select! {
+                    recovered = &mut recovering => panic!("{}: it restarts first: {recovered:?}", self.adapter),
+                    () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), goes_down).await.expect("the machine is restarted");
+        drop(executor);
+        self.restarted().await
+    }
+
+    fn note(&self, name: &str, text: &str) {
+        fs::write(self.workshop.path("machine").join(name), format!("{text}\n")).unwrap();
     }
 
     async fn confirm(&self, executor: &mut Executor, install: &Install) {
@@ -250,5 +291,137 @@ async fn with_each_updater_a_machine_that_does_not_restart_keeps_its_old_system_
             "{adapter}: {outcome:?}"
         );
         assert_eq!(board.next_version(), "1.0", "{adapter}: made the next one from the system that stays");
+    }
+}
+
+#[tokio::test]
+async fn with_each_updater_a_first_system_that_is_unhealthy_gives_way_to_the_one_that_was_delivered() {
+    for adapter in ADAPTERS {
+        for restarts in [true, false] {
+            let mut board = Board::delivered(adapter);
+            let one = board.one.clone();
+            let mut executor = board.hand_over(&one).await;
+            assert_eq!(board.next_version(), "1.0", "{adapter}");
+            if !restarts {
+                let outcome = board.revert(&mut executor, &one).await;
+                assert!(matches!(&outcome, Outcome::Report(Report::Reverted { running: None, .. })), "{adapter}: {outcome:?}");
+                assert_eq!(board.next_version(), "0.9", "{adapter}: made the next one from the system that stays");
+                continue;
+            }
+            drop(executor);
+            let (mut executor, recovered) = board.restarted().await;
+            assert_eq!(recovered.trial, Some(one.release), "{adapter}");
+            assert_eq!(board.revert(&mut executor, &one).await, Outcome::Again, "{adapter}: not before the old system runs");
+            assert_eq!(board.next_version(), "0.9", "{adapter}: made the next one from the system that is left");
+            drop(executor);
+            let (_, recovered) = board.restarted().await;
+            assert_eq!(recovered.reverted, Some((one.release, Reason::lossy("unhealthy"))), "{adapter}");
+            assert_eq!((recovered.running, board.next_version().as_str()), (None, "0.9"), "{adapter}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn ostree_cut_between_the_pull_and_the_deployment_stays_on_the_old_system_and_blames_nothing() {
+    let mut board = Board::on_one("ostree").await;
+    let two = board.two.clone();
+    board.note("cut", "deploy");
+    let mut executor = board.workshop.executor().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: two.clone() }).await;
+    // The power fails with it: nobody reads what it says.
+    executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
+    drop(executor);
+    fs::remove_file(board.workshop.path("machine/cut")).unwrap();
+    let (mut executor, recovered) = board.restarted().await;
+    assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release));
+    assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release));
+    assert_eq!((recovered.at_fault, recovered.denied), (false, Vec::new()), "it was never handed over");
+    assert_eq!(board.next_version(), "1.0");
+    // The next time it works.
+    executor.execute(&Step::Stage { install: two.clone() }).await;
+    drop(executor);
+    drop(board.hand_over(&two).await);
+    let (mut executor, recovered) = board.restarted().await;
+    assert_eq!(recovered.trial, Some(two.release));
+    board.confirm(&mut executor, &two).await;
+}
+
+#[tokio::test]
+async fn swupdate_cut_between_the_partition_and_its_state_ends_on_the_old_system_whichever_the_loader_takes() {
+    for loader_goes_back in [false, true] {
+        let mut board = Board::on_one("swupdate").await;
+        let two = board.two.clone();
+        drop(board.hand_over(&two).await);
+        let (mut executor, _) = board.restarted().await;
+        board.note("cut", "ustate");
+        assert_eq!(board.revert(&mut executor, &two).await, Outcome::Again);
+        drop(executor);
+        fs::remove_file(board.workshop.path("machine/cut")).unwrap();
+        assert_eq!(board.workshop.lines("machine/ustate"), ["1"], "the state was not written");
+        assert_eq!(board.next_version(), "1.0");
+        if loader_goes_back {
+            // It takes the 1 for a failed update of the partition that it was just told, and starts the other one.
+            let other = if board.next() == "a" { "b" } else { "a" };
+            board.note("next", other);
+        }
+        let (_, recovered) = board.restarted_twice().await;
+        assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release), "loader goes back: {loader_goes_back}");
+        assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release));
+        assert_eq!((board.next_version().as_str(), board.workshop.lines("machine/ustate").concat().as_str()), ("1.0", "0"));
+    }
+}
+
+#[tokio::test]
+async fn with_each_updater_a_system_that_still_starts_is_not_judged_and_one_that_is_ill_is() {
+    for adapter in ADAPTERS {
+        let board = Board::delivered(adapter);
+        board.note("state", "starting");
+        board.note("target", "inactive");
+        let mut health = board.workshop.config.health.clone();
+        health.interval = Duration::from_millis(20);
+        let slots = board.workshop.disk();
+        let contents = Contents::of(&board.one);
+        let launch = Launch::new(slots.slots(), Slot::A, contents, None);
+        let (changes, mut changed) = mpsc::channel(1);
+        let monitor = Monitor::start(health, Duration::ZERO, None, changes);
+        monitor.watch(Target { start: 1, launch: Some(launch) });
+        let mut next = async || {
+            let change = tokio::time::timeout(Duration::from_secs(60), changed.recv()).await;
+            change.expect("it is told").expect("the monitor runs").health
+        };
+        let health = next().await;
+        assert!(matches!(&health, Health::Unknown(why) if why.contains("the system is starting")), "{adapter}: {health:?}");
+        board.note("target", "active");
+        board.note("state", "degraded");
+        assert_eq!(next().await, Health::Healthy, "{adapter}");
+        board.note("state", "maintenance");
+        board.note("target", "inactive");
+        let health = next().await;
+        assert!(matches!(&health, Health::Failing(why) if why.contains("the system is maintenance")), "{adapter}: {health:?}");
+        // One that never ends starting is not up.
+        board.note("target", "active");
+        board.note("state", "running");
+        assert_eq!(next().await, Health::Healthy, "{adapter}");
+        board.note("uptime", "901.20 1.00");
+        board.note("state", "starting");
+        board.note("target", "inactive");
+        let health = next().await;
+        assert!(matches!(&health, Health::Failing(why) if why.contains("the system is starting")), "{adapter}: {health:?}");
+        monitor.shutdown().await;
+    }
+}
+
+#[test]
+fn ostree_deployments_are_told_apart_by_every_digit_of_their_versions() {
+    for (script, version) in [("ostree-back", "1.1"), ("ostree-stop", "1.10")] {
+        let board = Board::delivered("ostree");
+        board.note("a", "1.1");
+        board.note("b", "1.10");
+        let mut command = Command::new(board.workshop.path("scripts").join(script));
+        command.env("GROUNDSWELL_VERSION", version);
+        let ended = forks::starting(|| command.spawn()).unwrap().wait().unwrap();
+        assert!(ended.success(), "{script}");
+        assert_eq!(board.next_version(), "1.1", "{script}");
     }
 }

@@ -42,21 +42,27 @@ impl Commands {
 
     pub(super) async fn restart_machine(&mut self, launch: &Launch) -> Failure {
         let Some(reboot) = self.config.reboot.clone() else {
-            return Failure::broken("activator.reboot was taken out of the configuration");
+            return Failure::of_the_device("activator.reboot was taken out of the configuration");
         };
         if let Err(failure) = self.run(&reboot.run, launch).await {
-            return Failure { reason: format!("the machine cannot be restarted: {}", failure.reason), ..failure };
+            let reason = format!("the machine cannot be restarted: {}", failure.reason);
+            return Failure { reason, at_fault: false, ..failure };
         }
         tracing::info!(product = %launch.product, version = %launch.contents.version, "the machine restarts");
         sleep(reboot.timeout).await;
-        Failure::broken(format!("the machine did not go down within {} s", reboot.timeout.as_secs()))
+        Failure::of_the_device(format!("the machine did not go down within {} s", reboot.timeout.as_secs()))
     }
 
     pub(super) async fn booted(&mut self, launch: &Launch) -> Result<(), Failure> {
         let Some(reboot) = self.config.reboot.clone() else { return Ok(()) };
         self.run(&reboot.booted, launch).await.map_err(|failure| {
-            let reason = format!("the machine did not start from {}: {}", launch.contents.version, failure.reason);
-            Failure { reason, ..failure }
+            let (version, reason) = (&launch.contents.version, &failure.reason);
+            if failure.answered {
+                return Failure { reason: format!("the machine did not start from {version}: {reason}"), ..failure };
+            }
+            // Nothing was said of the version.
+            let reason = format!("nothing tells whether the machine started from {version}: {reason}");
+            Failure { reason, at_fault: false, ..failure }
         })
     }
 
@@ -93,7 +99,8 @@ pub(crate) async fn hook(
     }
 }
 
-/// Runs a command for a version; its last lines of output.
+/// Runs a command for a version; its last lines of output. A later start of the agent ends it, should this one be killed
+/// meanwhile: what it does late would undo what was decided since.
 pub(super) async fn run(
     argv: &[String],
     launch: &Launch,
@@ -105,8 +112,12 @@ pub(super) async fn run(
     let mut environment = launch.environment();
     environment.extend(more);
     let failed = |reason: String, output: String| Err(Failure { output, ..Failure::broken(reason) });
-    match process::run(&argv, &environment, limit).await {
-        Err(error) => failed(format!("cannot run {name}: {error}"), String::new()),
+    let finished = match launch.folder() {
+        Some(folder) => process::run_noted(&argv, &environment, limit, folder).await,
+        None => process::run(&argv, &environment, limit).await,
+    };
+    match finished {
+        Err(error) => Err(Failure::cannot_run(&name, &error)),
         Ok(finished) => match finished.ended {
             Ended::Status(status) if status.success() => Ok(finished.output),
             Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), finished.output)

@@ -1,6 +1,6 @@
 //! What is started: placeholders in arguments, and the environment that every command gets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use groundswell_core::install::{Contents, Slot, Transaction};
 use groundswell_core::record::ClaimName;
@@ -37,6 +37,12 @@ impl Launch {
             claim: trial.and_then(|transaction| transaction.claim),
             trial: trial.is_some(),
         }
+    }
+
+    /// The product's folder: that of its slots is in it. `None` for a slot that is in no such folder.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.slot.parent()?.parent()
     }
 
     /// Replaces `{slot}`, `{binary}`, `{version}` and `{product}` in a text. One pass: what is put in is not looked at.

@@ -19,7 +19,6 @@ use crate::install::files::OnDisk;
 
 /// The environment variable that marks a supervised process and its children.
 pub const MARK: &str = "GROUNDSWELL_SUPERVISED";
-const NAME: &str = "run.json";
 /// A longer note is none: it has about a hundred bytes.
 const MOST_BYTES: u64 = 4 * 1024;
 /// The end of a process that is not a child has no event without a pidfd in the runtime: looked at this often.
@@ -37,25 +36,55 @@ struct Child {
     boot: String,
 }
 
-/// Writes down that `process`, leader of its group, runs for the product in `folder`.
-pub(crate) fn remember(folder: &Path, process: Pid) {
-    let written = identify(process).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).and_then(|child| {
-        let text = serde_json::to_vec(&child).map_err(io::Error::from)?;
-        replace(&OnDisk, folder, NAME, &text)
-    });
-    if let Err(error) = written {
-        tracing::debug!(folder = %folder.display(), %error, "the process is not written down; its environment marks it all the same");
-    }
-}
+/// A file in a folder that names a process, leader of its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note(&'static str);
 
-/// Takes that back.
-pub(crate) fn forget(folder: &Path) {
-    let _ = remove_file(&OnDisk, &folder.join(NAME));
+impl Note {
+    /// The supervised process, or the agent of a supervisor.
+    pub(crate) const RUN: Self = Self("run.json");
+    /// The activator's command or the hook that runs now: one at a time.
+    pub(crate) const COMMAND: Self = Self("command.json");
+
+    /// Writes down that `process`, leader of its group, runs for the product in `folder`.
+    pub(crate) fn remember(self, folder: &Path, process: Pid) {
+        let written = identify(process).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).and_then(|child| {
+            let text = serde_json::to_vec(&child).map_err(io::Error::from)?;
+            replace(&OnDisk, folder, self.0, &text)
+        });
+        if let Err(error) = written {
+            tracing::debug!(folder = %folder.display(), %error, "a process is not written down");
+        }
+    }
+
+    /// Takes that back.
+    pub(crate) fn forget(self, folder: &Path) {
+        let _ = remove_file(&OnDisk, &folder.join(self.0));
+    }
+
+    /// The process that is written down in `folder`, if it still runs.
+    pub(crate) fn known(self, folder: &Path) -> Option<Pid> {
+        self.run(folder)?.process()
+    }
+
+    /// Stops the process that is written down in `folder` with its group, and no other: SIGTERM, and SIGKILL after `grace`.
+    /// Takes that back.
+    pub(crate) async fn stop(self, folder: &Path, grace: Duration) {
+        end(self.run(folder), &[], grace).await;
+        self.forget(folder);
+    }
+
+    fn run(self, folder: &Path) -> Option<Run> {
+        let text = read_small(&OnDisk, &folder.join(self.0), MOST_BYTES).ok()?;
+        let child: Child = serde_json::from_slice(&text).ok()?;
+        let run = Run::named(child.process, child.started_ticks);
+        (child.boot == this_boot() && !run.is_over()).then_some(run)
+    }
 }
 
 /// Stops whatever an earlier agent left running for the product in `folder`, all at once: SIGTERM, and SIGKILL after `grace`.
 pub async fn stop(folder: &Path, grace: Duration) {
-    let known = known_run(folder);
+    let known = Note::RUN.run(folder);
     let marks = [format!("{MARK}={}", folder.display())];
     let mut strays = find(&marks, folder).await;
     strays.retain(|stray| Some(*stray) != known);
@@ -63,25 +92,7 @@ pub async fn stop(folder: &Path, grace: Duration) {
         tracing::warn!(process = %stray, "a stray process of the product is stopped");
     }
     end(known, &strays, grace).await;
-    forget(folder);
-}
-
-/// The process that is written down in `folder`, if it still runs.
-pub(crate) fn known(folder: &Path) -> Option<Pid> {
-    known_run(folder)?.process()
-}
-
-fn known_run(folder: &Path) -> Option<Run> {
-    let text = read_small(&OnDisk, &folder.join(NAME), MOST_BYTES).ok()?;
-    let child: Child = serde_json::from_slice(&text).ok()?;
-    let run = Run::named(child.process, child.started_ticks);
-    (child.boot == this_boot() && !run.is_over()).then_some(run)
-}
-
-/// Stops the process that is written down in `folder`, and no other; takes that back.
-pub(crate) async fn stop_known(folder: &Path, grace: Duration) {
-    end(known_run(folder), &[], grace).await;
-    forget(folder);
+    Note::RUN.forget(folder);
 }
 
 /// Ends the leader of a group with its group, and single processes. Who is in the group is known before the leader is told:
@@ -178,10 +189,10 @@ mod tests {
         let mut line = String::new();
         BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let group = Pid::from_child(&leader);
-        remember(folder.path(), group);
+        Note::RUN.remember(folder.path(), group);
         let all = members(group).await;
         assert_eq!(all.len(), 2);
-        stop_known(folder.path(), Duration::from_secs(2)).await;
+        Note::RUN.stop(folder.path(), Duration::from_secs(2)).await;
         assert!(all.iter().all(|run| run.is_over()));
         leader.wait().unwrap();
     }

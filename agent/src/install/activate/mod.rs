@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use groundswell_core::install::Slot;
+use groundswell_core::record::ClaimName;
 use tokio::sync::watch;
 
 pub use command::Commands;
@@ -25,10 +26,14 @@ pub use supervise::ProcessState;
 pub use systemd::Systemd;
 
 pub(super) use self::command::hook;
+use self::leftover::Note;
 use self::supervise::Supervisor;
 use super::disk::Failure;
 use crate::config::{Activator, SignalActivator};
 use crate::supervise::own::{Own, Replacement};
+
+/// How long a command of an agent that died may take to end once it is told to.
+const COMMAND_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Starts and stops the versions of one product.
 #[derive(Debug)]
@@ -57,9 +62,10 @@ pub enum Origin {
 }
 
 impl Starter {
-    /// A starter as configured. A process left over by an agent that died is stopped first.
-    /// `own` is this agent, where it is the product itself.
+    /// A starter as configured. What an agent that died left running is stopped first: its command or hook, and a supervised
+    /// process. `own` is this agent, where it is the product itself.
     pub async fn open(activator: &Activator, folder: &Path, own: Option<Own>) -> Self {
+        Note::COMMAND.stop(folder, COMMAND_ENDS_WITHIN).await;
         match activator {
             Activator::Command(config) => Self::Command(Commands::new(config.clone())),
             Activator::Supervise(config) => {
@@ -82,7 +88,7 @@ impl Starter {
             Self::Command(commands) => commands.start(launch).await,
             Self::Supervise(supervisor) => supervisor.run(launch.clone(), true).await,
             Self::Systemd(systemd) => systemd.start(launch).await,
-            Self::Signal(config) => signal::tell(config),
+            Self::Signal(config) => signal::tell(config, launch),
             Self::Agent(replacement) => replacement.start(launch).await,
         }
     }
@@ -98,10 +104,11 @@ impl Starter {
         }
     }
 
-    /// How long the version that is started next may take to be confirmed, where whoever starts it wants to know.
-    pub fn allow(&mut self, within: Duration) {
+    /// How long the version that is started next, under this claim, may take to be confirmed, where whoever starts it wants to
+    /// know.
+    pub async fn allow(&mut self, claim: ClaimName, within: Duration) {
         if let Self::Agent(replacement) = self {
-            replacement.allow(within);
+            replacement.allow(claim, within).await;
         }
     }
 
@@ -129,7 +136,10 @@ impl Starter {
         match self {
             Self::Command(commands) => commands.restart_machine(launch).await,
             Self::Agent(replacement) => replacement.restart(launch).await,
-            _ => Failure::broken("nothing says how to restart the machine: activator.reboot was taken out of the configuration"),
+            _ => {
+                let missing = "nothing says how to restart the machine: activator.reboot was taken out of the configuration";
+                Failure::of_the_device(missing)
+            }
         }
     }
 

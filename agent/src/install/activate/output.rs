@@ -16,31 +16,53 @@ const TAIL_BYTES: usize = 400;
 const CHUNK_BYTES: usize = 8 * 1024;
 
 /// The end of what was printed.
-#[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+#[derive(Clone, Debug)]
+pub struct Tail {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    most_bytes: usize,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self::of(TAIL_BYTES)
+    }
+}
 
 impl Tail {
+    /// One that keeps so many bytes.
+    #[must_use]
+    pub fn of(most_bytes: usize) -> Self {
+        Self { kept: Arc::default(), most_bytes }
+    }
+
     /// Adds what was printed.
     pub fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(bytes.iter().skip(bytes.len().saturating_sub(TAIL_BYTES)));
-        let surplus = kept.len().saturating_sub(TAIL_BYTES);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(bytes.iter().skip(bytes.len().saturating_sub(self.most_bytes)));
+        let surplus = kept.len().saturating_sub(self.most_bytes);
         kept.drain(..surplus);
     }
 
     /// Forgets it.
     pub fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// All that is kept, as it was printed.
+    #[must_use]
+    pub fn raw(&self) -> String {
+        let kept: Vec<u8> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        String::from_utf8_lossy(&kept).into_owned()
     }
 
     /// The last whole lines, joined by ` | `.
     #[must_use]
     pub fn text(&self) -> String {
-        let kept: Vec<u8> = self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let kept: Vec<u8> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let text = String::from_utf8_lossy(&kept);
         // What was cut at its beginning is no line, unless it is all there is.
         let whole = match text.split_once('\n') {
-            Some((_, rest)) if kept.len() >= TAIL_BYTES && !rest.trim().is_empty() => rest,
+            Some((_, rest)) if kept.len() >= self.most_bytes && !rest.trim().is_empty() => rest,
             _ => &text,
         };
         whole.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ")
@@ -105,8 +127,8 @@ impl BoundedLog {
     }
 }
 
-/// Reads `stream` to its end into the tail and the log. Cancel safe: what is lost is only output.
-pub async fn drain(mut stream: impl AsyncRead + Unpin, tail: Tail, log: Option<Arc<Mutex<BoundedLog>>>) {
+/// Reads `stream` to its end into the tails and the log. Cancel safe: what is lost is only output.
+pub async fn drain(mut stream: impl AsyncRead + Unpin, tails: Vec<Tail>, log: Option<Arc<Mutex<BoundedLog>>>) {
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
         let read = match stream.read(&mut buffer).await {
@@ -114,7 +136,7 @@ pub async fn drain(mut stream: impl AsyncRead + Unpin, tail: Tail, log: Option<A
             Ok(read) => read,
         };
         let chunk = buffer.get(..read).unwrap_or_default();
-        tail.push(chunk);
+        tails.iter().for_each(|tail| tail.push(chunk));
         if let Some(log) = &log {
             log.lock().unwrap_or_else(PoisonError::into_inner).append(chunk);
         }

@@ -121,6 +121,28 @@ impl std::fmt::Display for Run {
     }
 }
 
+/// Sends a signal to the process that has this number now, if `may` says so of it, and to nobody who gets the number later.
+///
+/// # Errors
+/// Why it was not sent.
+pub(crate) fn signal_if(process: Pid, signal: Signal, may: impl FnOnce(Run) -> Result<(), String>) -> Result<(), String> {
+    let held = match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(held) => Some(held),
+        Err(error @ Errno::SRCH) => return Err(error.to_string()),
+        // An old kernel, or one that is told to refuse this.
+        Err(_) => None,
+    };
+    let stat = Stat::of(process).filter(|stat| !stat.has_ended()).ok_or_else(|| "it has ended".to_owned())?;
+    may(stat.run)?;
+    let sent = match held {
+        // What was looked at is what is held, or that has ended, and then nobody gets it.
+        Some(held) => pidfd_send_signal(&held, signal),
+        None if Run::of(process) == Some(stat.run) => kill_process(process, signal),
+        None => Err(Errno::SRCH),
+    };
+    sent.map_err(|error| error.to_string())
+}
+
 /// Running processes of a group, but for this one. The number of a group belongs to another one once nobody is left in it
 /// and its leader was waited for: ask while the leader runs, or is not waited for.
 pub(crate) async fn members(group: Pid) -> Vec<Run> {

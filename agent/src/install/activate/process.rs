@@ -1,20 +1,27 @@
 //! Running one command to its end: own process group, time limit, last lines of output.
 
 use std::io;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::leftover::Note;
 use super::output::{BoundedLog, Tail, drain};
 use crate::install::forks;
 use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
+/// How long a killed process may take to end. One that takes longer waits for a disk, or may not be killed by this agent: it is
+/// left to itself.
+const KILLED_WITHIN: Duration = Duration::from_secs(3);
+/// Of standard output alone so much is kept beside the last lines of both.
+const STDOUT_BYTES: usize = 4 * 1024;
 
 /// What became of a command.
 #[derive(Clone, Debug)]
@@ -23,6 +30,8 @@ pub struct Finished {
     pub ended: Ended,
     /// The last lines of its output.
     pub output: String,
+    /// What it said on standard output alone: the last 4 KiB, line by line as it was.
+    pub stdout: String,
 }
 
 /// How a command ended.
@@ -34,13 +43,15 @@ pub enum Ended {
     TimedOut,
 }
 
-/// Kills a process group when it is dropped.
+/// Kills a child that is not waited for, and its process group, when it is dropped.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            signal(group, Signal::KILL);
+        if let Some(leader) = self.0 {
+            signal(leader, Signal::KILL);
+            // It may have gone to another group.
+            let _ = kill_process(leader, Signal::KILL);
         }
     }
 }
@@ -80,12 +91,21 @@ pub(super) fn read_output(
     tail: &Tail,
     log: Option<std::sync::Arc<std::sync::Mutex<BoundedLog>>>,
 ) -> JoinSet<()> {
+    read_both(child, &[tail], tail, log)
+}
+
+fn read_both(
+    child: &mut Child,
+    stdout_tails: &[&Tail],
+    tail: &Tail,
+    log: Option<std::sync::Arc<std::sync::Mutex<BoundedLog>>>,
+) -> JoinSet<()> {
     let mut readers = JoinSet::new();
     if let Some(stdout) = child.stdout.take() {
-        readers.spawn(drain(stdout, tail.clone(), log.clone()));
+        readers.spawn(drain(stdout, stdout_tails.iter().copied().cloned().collect(), log.clone()));
     }
     if let Some(stderr) = child.stderr.take() {
-        readers.spawn(drain(stderr, tail.clone(), log));
+        readers.spawn(drain(stderr, vec![tail.clone()], log));
     }
     readers
 }
@@ -99,15 +119,38 @@ pub(crate) async fn finish_output(mut readers: JoinSet<()>) {
 
 /// Runs a command to its end. Dropping the future kills its process group.
 ///
-/// What it leaves running in the background on success goes on: an activator may start a daemon.
+/// What it leaves running in the background on success goes on: an activator may start a daemon. One that takes longer than
+/// `limit` is killed; where that does not end it within seconds either, it is left behind, and nobody waits for it.
 ///
 /// # Errors
 /// When it cannot be started.
 pub async fn run(argv: &[String], environment: &[(String, String)], limit: Duration) -> io::Result<Finished> {
-    let mut child = spawn(argv, environment).await?;
-    let mut guard = Group(group(&child));
-    let tail = Tail::default();
-    let readers = read_output(&mut child, &tail, None);
+    let child = spawn(argv, environment).await?;
+    finish(child, limit, |child| Group(group(child))).await
+}
+
+/// The same, for what must not go on when this agent is killed: it is written down in `folder` while it runs, and the next
+/// start of the agent ends it.
+pub(super) async fn run_noted(
+    argv: &[String],
+    environment: &[(String, String)],
+    limit: Duration,
+    folder: &Path,
+) -> io::Result<Finished> {
+    let child = spawn(argv, environment).await?;
+    if let Some(leader) = group(&child) {
+        Note::COMMAND.remember(folder, leader);
+    }
+    let finished = finish(child, limit, |child| Group(group(child))).await;
+    Note::COMMAND.forget(folder);
+    finished
+}
+
+/// Waits for a child. What `killer` makes ends it when it is dropped.
+async fn finish(mut child: Child, limit: Duration, killer: impl Fn(&Child) -> Group) -> io::Result<Finished> {
+    let mut guard = killer(&child);
+    let (tail, stdout) = (Tail::default(), Tail::of(STDOUT_BYTES));
+    let readers = read_both(&mut child, &[&tail, &stdout], &tail, None);
     let ended = match timeout(limit, child.wait()).await {
         Ok(status) => {
             let status = status?;
@@ -116,12 +159,14 @@ pub async fn run(argv: &[String], environment: &[(String, String)], limit: Durat
         }
         Err(_) => {
             drop(guard);
-            child.wait().await?;
+            if timeout(KILLED_WITHIN, child.wait()).await.is_err() {
+                tracing::error!(process = child.id(), "a command that took too long cannot be killed and is left behind");
+            }
             Ended::TimedOut
         }
     };
     finish_output(readers).await;
-    Ok(Finished { ended, output: tail.text() })
+    Ok(Finished { ended, output: tail.text(), stdout: stdout.raw() })
 }
 
 /// An exit status in words.
@@ -132,5 +177,31 @@ pub fn said(status: ExitStatus) -> String {
         (Some(code), _) => format!("status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "an unknown status".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_command_that_cannot_be_killed() {
+        let child = spawn(&shell("echo up; exec sleep 3600"), &[]).await.unwrap();
+        let process = group(&child).unwrap();
+        // As where the kernel does not let this agent signal it, or it waits for a disk for ever.
+        let finished = finish(child, Duration::from_millis(500), |_| Group(None)).await.unwrap();
+        assert_eq!((finished.ended, finished.output.as_str()), (Ended::TimedOut, "up"));
+        kill_process(process, Signal::KILL).unwrap();
+    }
+
+    #[tokio::test]
+    async fn standard_output_is_kept_apart_from_errors() {
+        let finished = run(&shell("echo one; echo noise >&2; echo two"), &[], Duration::from_secs(60)).await.unwrap();
+        assert_eq!(finished.stdout, "one\ntwo\n");
+        assert!(finished.output.contains("noise"));
     }
 }

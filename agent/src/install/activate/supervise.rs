@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::launch::Launch;
-use super::leftover;
+use super::leftover::{self, Note};
 use super::output::{BoundedLog, Tail};
 use super::process::{finish_output, group, read_output, said, signal, spawn};
 use crate::config::Supervise;
@@ -68,7 +68,7 @@ impl Supervisor {
     /// When it cannot be started. It is then tried again like one that ended, until the next order.
     pub async fn run(&self, launch: Launch, anew: bool) -> Result<(), Failure> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Failure::broken("the supervisor's task is gone");
+        let gone = || Failure::of_the_device("the supervisor's task is gone");
         self.orders.send(Order::Run { launch: Box::new(launch), anew, answer }).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
@@ -214,11 +214,10 @@ impl Keeper {
         environment.extend(launch.environment());
         environment.push((leftover::MARK.to_owned(), self.folder.display().to_string()));
         let name = argv.first().cloned().unwrap_or_default();
-        let mut child =
-            spawn(&argv, &environment).await.map_err(|error| Failure::broken(format!("cannot run {name}: {error}")))?;
+        let mut child = spawn(&argv, &environment).await.map_err(|error| Failure::cannot_run(&name, &error))?;
         let group = group(&child);
         if let Some(process) = group {
-            leftover::remember(&self.folder, process);
+            Note::RUN.remember(&self.folder, process);
         }
         let readers = read_output(&mut child, &self.tail, Some(Arc::clone(&self.log)));
         self.child = Some(Running { child, group, readers });
@@ -232,7 +231,7 @@ impl Keeper {
         if let Some(running) = self.child.take() {
             finish_output(running.readers).await;
         }
-        leftover::forget(&self.folder);
+        Note::RUN.forget(&self.folder);
         self.note_end(how);
     }
 
@@ -260,7 +259,7 @@ impl Keeper {
             tracing::warn!(%error, "a stopped process cannot be waited for");
         }
         finish_output(running.readers).await;
-        leftover::forget(&self.folder);
+        Note::RUN.forget(&self.folder);
     }
 }
 

@@ -1,0 +1,179 @@
+//! The device's own trouble, one row for each cause: an upgrade that meets it goes back, and no build is denied for it.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use groundswell_agent::config::{Activator, CommandActivator, Reboot};
+use groundswell_agent::install::executor::{Executor, Outcome};
+use groundswell_agent::install::forks;
+use groundswell_core::install::{Boot, Hook};
+use groundswell_core::node::effect::{Install, Step};
+use groundswell_core::node::input::Report;
+use groundswell_core::text::Reason;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::time::{sleep, timeout};
+
+use crate::workshop::{Workshop, claim};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is wrong with the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    RestartRefused,
+    RestartCannotRun,
+    RestartDoesNotCome,
+    BootedTakesTooLong,
+    BootedCannotRun,
+}
+
+const ALL: [Trouble; 5] = [
+    Trouble::RestartRefused,
+    Trouble::RestartCannotRun,
+    Trouble::RestartDoesNotCome,
+    Trouble::BootedTakesTooLong,
+    Trouble::BootedCannotRun,
+];
+
+fn machine(trouble: Trouble) -> Workshop {
+    let mut workshop = Workshop::noting_starts();
+    let nowhere = || vec!["/nowhere/at/all".to_owned()];
+    let (run, booted) = match trouble {
+        Trouble::RestartRefused => (workshop.shell("echo 'Operation inhibited by \"backup\"' >&2; exit 1"), Vec::new()),
+        Trouble::RestartCannotRun => (nowhere(), Vec::new()),
+        Trouble::RestartDoesNotCome => (workshop.shell("true"), workshop.shell("false")),
+        Trouble::BootedTakesTooLong => (workshop.shell("echo reboot >> reboots"), workshop.shell("exec sleep 3600")),
+        Trouble::BootedCannotRun => (workshop.shell("echo reboot >> reboots"), nowhere()),
+    };
+    workshop.config.activator = Activator::Command(CommandActivator {
+        run: workshop.shell("echo $GROUNDSWELL_VERSION > next"),
+        back: Some(workshop.shell("echo $GROUNDSWELL_VERSION > next")),
+        stop: Some(workshop.shell("echo none > next")),
+        timeout: Duration::from_secs(2),
+        reboot: Some(Reboot { run, booted, timeout: Duration::from_millis(100) }),
+    });
+    workshop
+}
+
+fn activate(install: &Install) -> Step {
+    Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }
+}
+
+/// Leaves a release as the node does after a switch that failed so.
+fn leave(install: &Install, at_fault: bool) -> Step {
+    Step::Revert { release: install.release, reason: Reason::lossy("the switch failed"), at_fault }
+}
+
+async fn switch_fails(executor: &mut Executor, install: &Install) -> (Reason, bool) {
+    match executor.execute(&activate(install)).await {
+        Outcome::Report(Report::ActivateFailed { reason, at_fault, .. }) => (reason, at_fault),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn no_build_is_denied_for_what_the_device_itself_could_not_do() {
+    for trouble in ALL {
+        let mut workshop = machine(trouble);
+        let one = workshop.release(1, "a system");
+        let mut executor = workshop.executor().await;
+        executor.recover().await.unwrap();
+        executor.execute(&Step::Stage { install: one.clone() }).await;
+        let (reason, at_fault) = switch_fails(&mut executor, &one).await;
+        assert!(!at_fault, "{trouble:?}: {reason}");
+        if !matches!(trouble, Trouble::BootedTakesTooLong | Trouble::BootedCannotRun) {
+            let outcome = executor.execute(&leave(&one, at_fault)).await;
+            assert!(matches!(&outcome, Outcome::Report(Report::Reverted { .. })), "{trouble:?}: {outcome:?}");
+            drop(executor);
+            let recovered = workshop.executor().await.recover().await.unwrap();
+            assert_eq!(recovered.denied, [], "{trouble:?}");
+            continue;
+        }
+        drop(executor);
+        workshop.boot = Boot("the second".to_owned());
+        let mut executor = workshop.executor().await;
+        let restarts = || workshop.lines("reboots").len();
+        let restarted = async {
+            let recovering = executor.recover();
+            let mut recovering = std::pin::pin!(recovering);
+            while restarts() < 2 {
+                tokio::select! {
+                    recovered = &mut recovering => panic!("{trouble:?}: the machine has to restart first: {recovered:?}"),
+                    () = sleep(Duration::from_millis(10)) => {}
+                }
+            }
+        };
+        timeout(PATIENCE, restarted).await.unwrap();
+        drop(executor);
+        assert_eq!(workshop.lines("next"), ["none"], "{trouble:?}");
+        workshop.boot = Boot("the third".to_owned());
+        let recovered = workshop.executor().await.recover().await.unwrap();
+        let (release, reason) = recovered.reverted.expect("it is over");
+        assert_eq!((release, recovered.at_fault, recovered.denied), (one.release, false, Vec::new()), "{trouble:?}");
+        assert!(reason.contains("nothing tells whether the machine started from 1.0"), "{trouble:?}: {reason}");
+    }
+}
+
+/// In the environment of the process that has no files left: what starts a version.
+const STARTER: &str = "GROUNDSWELL_NO_FILES_LEFT";
+
+/// Holds all open files that this process may have but a few, too few for a child.
+fn hold_files() -> Vec<File> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(128), ..limit }).unwrap();
+    let mut held = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        held.push(file);
+    }
+    held.truncate(held.len() - 3);
+    held
+}
+
+/// Not a test of its own: the process that has no files left.
+#[tokio::test]
+#[ignore = "run by no_build_is_denied_because_the_agent_has_no_files_or_processes_left as a child process"]
+async fn child_without_files() {
+    let Ok(starter) = std::env::var(STARTER) else { return };
+    let mut workshop = if starter == "supervise" { Workshop::supervising() } else { Workshop::noting_starts() };
+    if starter == "hook" {
+        let hook = workshop.shell("true");
+        workshop.config.hooks.commands.insert(Hook::BeforeActivate, hook);
+    }
+    let script = if starter == "supervise" { "exec sleep 1000" } else { "echo up" };
+    let (one, two) = (workshop.release(1, script), workshop.release(2, script));
+    let mut executor = workshop.executor().await;
+    executor.recover().await.unwrap();
+    // A supervised process that is replaced gives back files enough for the next one: there is none.
+    let old = (starter != "supervise").then_some(one.release);
+    if old.is_some() {
+        for step in [Step::Stage { install: one.clone() }, activate(&one), Step::Confirm { release: one.release }] {
+            executor.execute(&step).await;
+        }
+    }
+    executor.execute(&Step::Stage { install: two.clone() }).await;
+    let held = hold_files();
+    let (reason, at_fault) = switch_fails(&mut executor, &two).await;
+    drop(held);
+    assert!(reason.contains("cannot run") && reason.contains("os error 24"), "{reason}");
+    let outcome = executor.execute(&leave(&two, at_fault)).await;
+    let Outcome::Report(Report::Reverted { running, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(running.map(|running| running.release), old);
+    executor.shutdown().await;
+    assert_eq!(workshop.disk().found().unwrap().denied, []);
+    fs::write(std::env::var("GROUNDSWELL_DONE").unwrap(), "done").unwrap();
+}
+
+#[test]
+fn no_build_is_denied_because_the_agent_has_no_files_or_processes_left() {
+    let folder = tempfile::tempdir().unwrap();
+    for starter in ["command", "hook", "supervise"] {
+        let done = folder.path().join(starter);
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "device_trouble::child_without_files", "--ignored", "--nocapture"]);
+        child.env(STARTER, starter).env("GROUNDSWELL_DONE", &done).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let ended = forks::starting(|| child.spawn()).unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success() && done.exists(), "{starter}: {said}");
+    }
+}
