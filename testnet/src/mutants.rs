@@ -187,8 +187,9 @@ fn switch(original: &str, here: &[(&Mutant, &Edit)]) -> String {
 /// # Errors
 /// What cannot be read, written or applied.
 pub fn lay_out(root: &Path, mutants: &[Mutant], into: &Path) -> Result<(), MutantError> {
-    for part in ["mesh/core", "testnet"] {
-        copy(&root.join(part).join("src"), &into.join(part).join("src"))?;
+    // `bench` holds programs that the sources include.
+    for part in ["mesh/core/src", "testnet/src", "testnet/bench"] {
+        copy(&root.join(part), &into.join(part))?;
     }
     for (file, text) in apply(root, mutants)? {
         write(&into.join(file), &text)?;
@@ -209,8 +210,9 @@ pub(crate) fn mutant(number: u32) -> bool {
     groundswell_core::MUTANT.store(mutant, std::sync::atomic::Ordering::Relaxed);\n"
     );
     write(&main, &read(&main)?.replacen(MAIN, &set, 1))?;
-    write(&into.join("mesh/core/Cargo.toml"), &read(&root.join("mesh/core/Cargo.toml"))?)?;
-    write(&into.join("testnet/Cargo.toml"), &renamed(&read(&root.join("testnet/Cargo.toml"))?))?;
+    for part in ["mesh/core/Cargo.toml", "testnet/Cargo.toml"] {
+        write(&into.join(part), &package(&root.join(part))?)?;
+    }
     write(&into.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
     write(&into.join("Cargo.toml"), &workspace(&root.join("Cargo.toml"))?)
 }
@@ -223,14 +225,30 @@ pub fn can_be_switched(root: &Path) -> Result<bool, MutantError> {
     Ok(read(&root.join("testnet/src/main.rs"))?.matches(MAIN).count() == 1)
 }
 
-fn renamed(manifest: &str) -> String {
-    manifest.replacen("name = \"groundswell-testnet\"", &format!("name = \"{PACKAGE}\""), 1)
-        + "\n[lib]\nname = \"groundswell_testnet\"\n"
+/// A crate's manifest without what only its tests and examples need, and this crate's under its other name.
+fn package(path: &Path) -> Result<String, MutantError> {
+    let mut manifest = table(path)?;
+    manifest.remove("dev-dependencies");
+    for part in ["test", "example", "bench"] {
+        manifest.remove(part);
+    }
+    if let Some(package) = manifest.get_mut("package").and_then(toml::Value::as_table_mut)
+        && package.get("name").and_then(toml::Value::as_str) == Some("groundswell-testnet")
+    {
+        package.insert("name".to_string(), PACKAGE.into());
+        let library = toml::Table::from_iter([("name".to_string(), "groundswell_testnet".into())]);
+        manifest.insert("lib".to_string(), library.into());
+    }
+    Ok(manifest.to_string())
+}
+
+fn table(path: &Path) -> Result<toml::Table, MutantError> {
+    read(path)?.parse().map_err(|error| MutantError::Toml { path: path.to_path_buf(), error })
 }
 
 /// The workspace's manifest without the crates that are not copied.
 fn workspace(path: &Path) -> Result<String, MutantError> {
-    let mut manifest: toml::Table = read(path)?.parse().map_err(|error| MutantError::Toml { path: path.to_path_buf(), error })?;
+    let mut manifest = table(path)?;
     if let Some(workspace) = manifest.get_mut("workspace").and_then(toml::Value::as_table_mut) {
         workspace.insert("members".to_string(), vec!["mesh/core", "testnet"].into());
         workspace.remove("default-members");

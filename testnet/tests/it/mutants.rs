@@ -1,8 +1,9 @@
 //! The mutants can be built: each text that they break stands in the core exactly once. `sim mutants` runs them.
 
 use std::path::Path;
+use std::process::Command;
 
-use groundswell_testnet::mutants::{Mutant, apply, can_be_switched};
+use groundswell_testnet::mutants::{Mutant, PACKAGE, apply, can_be_switched, lay_out};
 
 fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testnet/ lies in the workspace")
@@ -18,6 +19,18 @@ fn every_mutant_breaks_one_place_of_the_core_as_it_is() {
         let switch = format!("crate::mutant({})", mutant.number);
         assert!(changed.values().any(|text| text.contains(&switch)), "{} changes nothing", mutant.name);
     }
+}
+
+#[test]
+fn cargo_takes_the_copy_that_the_mutants_are_laid_out_in() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(workspace(), &Mutant::all(workspace()).unwrap(), folder.path()).unwrap_or_else(|error| panic!("{error}"));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["tree", "--offline", "--package", PACKAGE, "--manifest-path"]).arg(folder.path().join("Cargo.toml"));
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8_lossy(&output.stdout);
+    assert!(tree.contains("groundswell-core") && !tree.contains("libp2p"), "{tree}");
 }
 
 #[test]
