@@ -249,6 +249,7 @@ impl World {
             roster: roster.clone(),
             scope: Scope::default(),
             hash_attributes: Vec::new(),
+            wary: BTreeMap::new(),
             waves: vec![wave(100_000), wave(1_000_000)],
             open_waves: 2,
             min_soaked_ppm: Ppm::new(500_000).unwrap(),

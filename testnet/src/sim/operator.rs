@@ -319,6 +319,7 @@ impl Operator {
             roster: self.roster.as_ref().expect("a roster is cut before a rollout").0.clone(),
             scope: Scope::default(),
             hash_attributes: Vec::new(),
+            wary: BTreeMap::new(),
             waves: vec![share(100_000), share(500_000), share(1_000_000)],
             open_waves: 3,
             min_soaked_ppm: Ppm::new(500_000).expect("a share"),

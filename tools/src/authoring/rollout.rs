@@ -100,6 +100,7 @@ pub(crate) fn draft(
         },
         scope: file.scope.clone(),
         hash_attributes: file.hash_attributes.clone(),
+        wary: file.wary.clone(),
         waves: file.waves.clone(),
         open_waves: file.open_waves,
         min_soaked_ppm: file.min_soaked_ppm,

@@ -32,6 +32,8 @@ pub(crate) struct RolloutFile {
     pub(crate) scope: Scope,
     /// Attributes that keep nodes together.
     pub(crate) hash_attributes: Vec<String>,
+    /// Labels of the nodes that let others go first.
+    pub(crate) wary: BTreeMap<LabelKey, LabelValue>,
     /// Its waves.
     pub(crate) waves: Vec<Wave>,
     /// Manual waves below this are open.
@@ -81,6 +83,8 @@ struct Typed {
     scope: TypedScope,
     #[serde(default)]
     hash_attributes: Vec<String>,
+    #[serde(default)]
+    wary: BTreeMap<LabelKey, LabelValue>,
     wave: Option<Vec<TypedWave>>,
     #[serde(default)]
     open_waves: u32,
@@ -169,6 +173,7 @@ impl Typed {
             from: self.from,
             scope: Scope { pools, labels: self.scope.labels },
             hash_attributes: self.hash_attributes,
+            wary: self.wary,
             waves: waves.into_iter().map(TypedWave::into_wave).collect(),
             open_waves: self.open_waves,
             min_soaked_ppm: self.min_soaked.map_or(share(500_000), |Share(share)| share),
@@ -227,6 +232,33 @@ mod tests {
         assert_eq!(percents, [10_000, 100_000, 500_000, 1_000_000]);
         assert!(file.waves.iter().all(|wave| wave.soak_seconds == 600));
         assert_eq!((file.upgrade_timeout_seconds, file.halt.max_failure_ppm.parts()), (900, 50_000));
+    }
+
+    const DOCUMENTED: &str = include_str!("../../../docs/rollout.toml");
+
+    #[test]
+    fn the_documented_file_says_the_defaults() {
+        let waves = DOCUMENTED.find("[[wave]]").unwrap();
+        let short = parse("product = \"bcd\"\nversion = \"1.4.0\"").unwrap();
+        assert_eq!(parse(&DOCUMENTED[..waves]).unwrap(), short);
+        let long = parse(DOCUMENTED).unwrap();
+        assert_eq!(long.waves[0].soak_seconds, SOAK_SECONDS);
+        assert_eq!(RolloutFile { waves: short.waves.clone(), ..long }, short);
+    }
+
+    #[test]
+    fn the_documented_file_names_every_key_and_its_examples_can_be_read() {
+        let key = |line: &str| {
+            line.strip_prefix("# ").is_some_and(|rest| {
+                rest.split_once(" = ").is_some_and(|(name, _)| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'))
+            })
+        };
+        let shown = DOCUMENTED.lines().map(|line| if key(line) { &line[2..] } else { line });
+        // Each alternative by itself: a manifest stands in place of product and version.
+        let shown: Vec<&str> = shown.filter(|line| !line.starts_with("manifest")).collect();
+        let file = parse(&shown.join("\n")).unwrap();
+        assert_eq!(file.wary.len(), 1);
+        assert!(file.from.is_some() && file.id.is_some() && file.waves[1].approval == Some(Approval::Manual));
     }
 
     #[test]

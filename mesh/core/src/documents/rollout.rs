@@ -52,6 +52,9 @@ pub struct Rollout {
     pub scope: Scope,
     /// Attributes hashed instead of the node id, so that equal values stay together.
     pub hash_attributes: Vec<String>,
+    /// Nodes that carry all of these labels stand behind the others: waves are filled from the others first. Absent: nobody.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wary: BTreeMap<LabelKey, LabelValue>,
     /// 1 to 64 waves.
     pub waves: Vec<Wave>,
     /// A manual wave whose index is not below this stays shut.

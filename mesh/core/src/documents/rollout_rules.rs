@@ -28,6 +28,7 @@ impl Rollout {
         at_most(self.scope.pools.len(), NODES, "scope.pools")?;
         ascending(&self.scope.pools, "scope.pools")?;
         at_most(self.scope.labels.len(), LABELS, "scope.match")?;
+        at_most(self.wary.len(), LABELS, "wary")?;
         at_most(self.hash_attributes.len(), LABELS, "hashAttributes")?;
         for (index, attribute) in self.hash_attributes.iter().enumerate() {
             named(attribute, &format!("hashAttributes[{index}]"))?;

@@ -86,7 +86,7 @@ mod tests {
     use crate::node_id::NodeId;
 
     fn place(n: u8) -> Place {
-        Place { wave: 0, dormant: false, hash: [n; 32], node: NodeId([n; 32]) }
+        Place { wave: 0, dormant: false, wary: false, hash: [n; 32], node: NodeId([n; 32]) }
     }
 
     #[test]

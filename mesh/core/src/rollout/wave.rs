@@ -1,7 +1,7 @@
 //! The wave of a node: a pure function of the descriptor and its roster (design, section 6).
 //!
-//! Candidates are the listed nodes in scope, ordered by (dormant last, blake3(domain ‖ rollout id ‖ node id)), or
-//! ‖ the values of `hashAttributes` so that equal values stay together. A wave's cohort is the union of its hosts,
+//! Candidates are the listed nodes in scope, ordered by (dormant last, wary behind the others,
+//! blake3(domain ‖ rollout id ‖ node id)), or ‖ the values of `hashAttributes` so that equal values stay together. A wave's cohort is the union of its hosts,
 //! its matches and all earlier cohorts, filled up from that order until it holds the cumulative target
 //! `min(n, max(ceil(n·p), size so far + 1))`. A wave without a percentage is not filled up.
 //! Integer arithmetic only; membership only ever widens from wave to wave. Which lists of waves are refused at
@@ -24,10 +24,19 @@ pub struct Place {
     pub wave: u32,
     /// Dormant nodes come last.
     pub dormant: bool,
+    /// Nodes that let others go first come before them, and after everybody else.
+    pub wary: bool,
     /// The shuffle.
     pub hash: [u8; 32],
     /// Ties go by id.
     pub node: NodeId,
+}
+
+impl Place {
+    /// What nodes of equal hashed attributes have in common: such a group is not split between waves.
+    fn group(&self) -> (bool, bool, [u8; 32]) {
+        (self.dormant, self.wary, self.hash)
+    }
 }
 
 /// Who is in which wave of one rollout.
@@ -65,13 +74,13 @@ impl Waves {
             let target = count.min(share.ceil_of(count).max(before + 1));
             let mut group = None;
             for (place, _, assigned) in &mut candidates {
-                let same_group = !rollout.hash_attributes.is_empty() && group == Some((place.dormant, place.hash));
+                let same_group = !rollout.hash_attributes.is_empty() && group == Some(place.group());
                 if size >= target && !same_group {
                     break;
                 }
                 if assigned.is_none() {
                     *assigned = Some(index);
-                    group = Some((place.dormant, place.hash));
+                    group = Some(place.group());
                     size += 1;
                 }
             }
@@ -88,7 +97,7 @@ impl Waves {
         Self { order: candidates.iter().map(|(_, member, _)| member.id).collect(), places, waves, total: is_total(rollout) }
     }
 
-    /// All candidates in the rollout's shuffled order, dormant ones last; also those in no wave.
+    /// All candidates in the rollout's shuffled order, wary and then dormant ones last; also those in no wave.
     #[must_use]
     pub fn order(&self) -> &[NodeId] {
         &self.order
@@ -167,5 +176,6 @@ fn place(rollout: &Rollout, member: &Member<'_>, wave: u32) -> Place {
             None => hasher.update(&[0]),
         };
     }
-    Place { wave, dormant: member.dormant, hash: *hasher.finalize().as_bytes(), node: member.id }
+    let wary = !rollout.wary.is_empty() && carries(member.certificate, &rollout.wary);
+    Place { wave, dormant: member.dormant, wary, hash: *hasher.finalize().as_bytes(), node: member.id }
 }

@@ -64,6 +64,7 @@ pub fn check_same_rollout(one: &Rollout, other: &Rollout) -> Result<(), Rejectio
         ("roster", one.roster == other.roster),
         ("scope", one.scope == other.scope),
         ("hashAttributes", one.hash_attributes == other.hash_attributes),
+        ("wary", one.wary == other.wary),
     ];
     match same.into_iter().find(|(_, same)| !same) {
         Some((field, _)) => Err(Rejection::malformed(field, "is the same in all generations of a rollout: make a new rollout")),

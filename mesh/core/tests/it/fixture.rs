@@ -237,6 +237,7 @@ impl Fixture {
             },
             scope: Scope::default(),
             hash_attributes: Vec::new(),
+            wary: BTreeMap::new(),
             waves: vec![
                 Wave { percent_ppm: Some(Ppm::new(100_000).unwrap()), soak_seconds: 600, ..Wave::default() },
                 Wave { percent_ppm: Some(Ppm::ALL), soak_seconds: 600, ..Wave::default() },

@@ -220,6 +220,7 @@ impl World {
             roster: RosterRef { version: roster.version, digest: digest(&body), size },
             scope: Scope::default(),
             hash_attributes: Vec::new(),
+            wary: BTreeMap::new(),
             waves: vec![Wave { percent_ppm: Some(Ppm::ALL), soak_seconds: 1, ..Wave::default() }],
             open_waves: 1,
             min_soaked_ppm: Ppm::new(500_000).unwrap(),

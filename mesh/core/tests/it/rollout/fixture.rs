@@ -96,6 +96,7 @@ pub(super) fn rollout(id: &str, waves: Vec<Wave>) -> Rollout {
         roster: RosterRef { version: 1, digest: Digest::of(b"roster"), size: 100 },
         scope: Scope::default(),
         hash_attributes: Vec::new(),
+        wary: BTreeMap::new(),
         waves,
         open_waves: 0,
         min_soaked_ppm: ppm(500_000),

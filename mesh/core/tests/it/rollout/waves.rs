@@ -1,8 +1,8 @@
 //! Who is in which wave: sizes at every edge, and what holds for every list and every fleet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use groundswell_core::documents::rollout::{Hosts, Wave};
+use groundswell_core::documents::rollout::{Hosts, Rollout, Wave};
 use groundswell_core::rollout::member::Member;
 use groundswell_core::rollout::wave::Waves;
 use groundswell_core::text::{LabelKey, LabelValue};
@@ -98,6 +98,30 @@ fn d10_what_no_wave_names_stays_where_it_is() {
     let waves = Waves::assign(&by_scope, &members(&certificates));
     assert_eq!(waves.order().len(), 6);
     assert_eq!(waves.wave_of(&node(9)), None);
+}
+
+#[test]
+fn wary_nodes_come_after_the_others_and_before_dormant_ones() {
+    let mut certificates = fleet(20);
+    for certificate in certificates.iter_mut().take(12) {
+        label(certificate, "care", "high");
+    }
+    label(&mut certificates[0], "canary", "yes");
+    let labels = |key, value| BTreeMap::from([(LabelKey::new(key).unwrap(), LabelValue::new(value).unwrap())]);
+    let opted = Wave { labels: Some(labels("canary", "yes")), ..Wave::default() };
+    let mut rollout = rollout("rollout_a", vec![opted, percent(400_000), percent(1_000_000)]);
+    let mut members = members(&certificates);
+    members[19].dormant = true;
+    let early = |waves: &Waves| waves.members(1).iter().filter(|id| (0..12).any(|n| **id == node(n))).count();
+    assert!(early(&Waves::assign(&rollout, &members)) > 0, "the shuffle alone spares nobody");
+
+    rollout.wary = labels("care", "high");
+    let waves = Waves::assign(&rollout, &members);
+    assert_eq!(waves.members(0), [node(0)], "who is named goes all the same");
+    assert_eq!((waves.members(1).len(), early(&waves)), (7, 0));
+    assert!(waves.order()[7..19].iter().all(|id| (0..12).any(|n| *id == node(n))));
+    assert_eq!(waves.order()[19], node(19));
+    assert!(Waves::assign(&Rollout { wary: BTreeMap::new(), ..rollout }, &members).order()[..7] != waves.order()[..7]);
 }
 
 #[test]
