@@ -128,5 +128,6 @@ async fn as_many_rosters_at_once_as_there_are_connections_take_the_memory_of_one
         refused(&reply.unwrap(), Why::Document, "");
     }
     let more = most_memory(bench.process()).saturating_sub(before);
-    assert!(more < 5 * PUBLISHED_ROSTER_BYTES, "{CONNECTIONS} rosters took {more} bytes");
+    // One that is read and decoded takes four to five times its length; all at once would take more than forty.
+    assert!(more < 8 * PUBLISHED_ROSTER_BYTES, "{CONNECTIONS} rosters took {more} bytes");
 }
