@@ -83,10 +83,11 @@ async fn a_process_that_cannot_be_started_again_is_tried_again_and_fails_its_hea
     let pid = workshop.path("pid");
     let mut bench = runs(&workshop, &format!("echo $$ > {}; exec sleep 1000", pid.display())).await;
     bench.until_health(|health| *health == Health::Healthy).await;
+    // The shell has opened its script by then.
+    let process = content(&pid).await.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
     let binary = workshop.product_folder().join("slots/a/bcd");
     let away = workshop.path("away");
     fs::rename(&binary, &away).unwrap();
-    let process = content(&pid).await.parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
     let health = bench.until_health(|health| matches!(health, Health::Failing(_))).await;
     assert!(matches!(&health, Health::Failing(why) if why.contains("cannot run") || why.contains("signal 9")), "{health:?}");
