@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use groundswell_agent::helper::server::CONNECTIONS;
@@ -12,6 +13,7 @@ use groundswell_agent::helper::wire::{HEADER_BYTES, Header, Kind, Order, Outcome
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
 use super::bench::{Bench, Client, outcome, refused};
@@ -41,9 +43,11 @@ impl Lingering {
         Self { socket: near.into(), deaf }
     }
 
-    /// Sends these bytes with the connection beside them, whose last owner is whoever receives it.
-    async fn sent_with(self, client: &Client, bytes: &[u8]) -> TcpStream {
+    /// Sends these bytes with the connection beside them, whose last owner is whoever receives it: the helper stands still until
+    /// it is let go here, for a helper that closed it first would leave the waiting to this test.
+    async fn sent_with(self, bench: &Bench, client: &Client, bytes: &[u8]) -> TcpStream {
         client.stream().writable().await.unwrap();
+        let _stopped = Stopped::new(bench.process());
         let files = [self.socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -52,7 +56,35 @@ impl Lingering {
             // It was hung up on: whoever closes it now is this test.
             set_socket_linger(&self.socket, None).unwrap();
         }
+        drop(self.socket);
         self.deaf
+    }
+}
+
+/// A process that stands still until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(process: u32) -> Self {
+        let pid = Pid::from_raw(process.try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let stopped = Self(pid);
+        let stands = |task: &Path| {
+            // The state stands behind the name, which is in parentheses.
+            let stat = std::fs::read_to_string(task.join("stat"));
+            stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        };
+        let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|task| task.unwrap().path());
+        while !threads().all(|task| stands(&task)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::CONT).unwrap();
     }
 }
 
@@ -70,14 +102,13 @@ async fn a_socket_that_lingers_in_the_place_of_the_artifact_holds_nobody_up() {
         client.document(&document).await;
     }
     let order = frame(&Order::Stage { product: product(), release: papers.id() });
-    let _deaf = Lingering::new().sent_with(&client, &order).await;
+    let _deaf = Lingering::new().sent_with(&bench, &client, &order).await;
     refused(&client.reply().await.unwrap(), Why::File, "not a regular file");
     assert_eq!(client.state().await.floor.get(), 0, "the same connection goes on");
     assert_eq!(bench.client().await.state().await.floor.get(), 0);
 }
 
 #[tokio::test]
-#[ignore = "its own end of a lingering socket may wait for ever in close"]
 async fn connections_that_hang_in_what_they_were_sent_hold_up_nobody_but_themselves() {
     let bench = Bench::running();
     let papers = bench.world.papers(1);
@@ -88,13 +119,13 @@ async fn connections_that_hang_in_what_they_were_sent_hold_up_nobody_but_themsel
         let mut client = bench.client().await;
         client.raw(header).await;
         // Where no open file is expected the kernel closes it, within the call that reads.
-        deaf.push(Lingering::new().sent_with(&client, body).await);
+        deaf.push(Lingering::new().sent_with(&bench, &client, body).await);
         hanging.push(client);
     }
     // One more is closed with what it never read.
     let mut refuses = bench.client().await;
     refuses.raw(&[9; HEADER_BYTES]).await;
-    deaf.push(Lingering::new().sent_with(&refuses, body).await);
+    deaf.push(Lingering::new().sent_with(&bench, &refuses, body).await);
     let mut client = bench.installed(&papers, &program(1)).await;
     assert_eq!(client.state().await.floor.get(), 1, "an install is begun and confirmed meanwhile");
     let two = bench.world.papers(2);
