@@ -23,6 +23,7 @@ pub mod limits;
 pub mod node;
 pub mod node_id;
 pub mod number;
+mod once;
 pub mod record;
 pub mod rollout;
 pub mod spread;

@@ -3,12 +3,9 @@
 //! [`PoolMap`] is everything that leases need of one roster. It is a pure function of the roster and of the
 //! certificates that it names, so every node computes the same one. Who keeps which slot's promise: [`super::wardens`].
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-
-use once_cell::race::OnceBox;
 
 use crate::digest::Digest;
 use crate::documents::certificate::Certificate;
@@ -16,6 +13,7 @@ use crate::documents::roster::{self, Listed, PoolPolicy, Roster};
 use crate::lease::wardens::Wardens;
 use crate::node_id::NodeId;
 use crate::number::Ppm;
+use crate::once::Once;
 use crate::text::Pool;
 
 /// Slots of a pool of `nodes` listed nodes under `budget`: `max(1, floor(nodes × budget))`.
@@ -67,21 +65,8 @@ pub struct PoolSeats {
     policy: PoolPolicy,
     nodes: Vec<NodeId>,
     awake: Vec<NodeId>,
-    wardens: Vec<Drawn>,
-}
-
-/// The wardens of one slot, once they were asked for: whoever shares the map draws them once.
-#[derive(Debug, Default)]
-struct Drawn(OnceBox<Wardens>);
-
-impl Clone for Drawn {
-    fn clone(&self) -> Self {
-        let drawn = Self::default();
-        if let Some(wardens) = self.0.get() {
-            drawn.0.get_or_init(|| Box::new(wardens.clone()));
-        }
-        drawn
-    }
+    /// Of each slot, once they were asked for: whoever shares the map draws them once.
+    wardens: Vec<Once<Wardens>>,
 }
 
 impl PoolMap {
@@ -174,7 +159,7 @@ impl PoolMap {
             roster::Wardens::Fleet => &self.fleet,
         };
         let drawn = seats.wardens.get(usize::from(slot.number))?;
-        Some(drawn.0.get_or_init(|| Box::new(Wardens::draw(slot, candidates))))
+        Some(drawn.get_or_init(|| Wardens::draw(slot, candidates)))
     }
 }
 
@@ -182,7 +167,7 @@ impl PoolSeats {
     fn new(policy: PoolPolicy, nodes: &BTreeMap<NodeId, bool>) -> Self {
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
         let most = slots(ids.len(), policy.budget_ppm).max(slots(ids.len(), policy.urgent_budget_ppm));
-        let wardens = (0..most).map(|_| Drawn::default()).collect();
+        let wardens = (0..most).map(|_| Once::default()).collect();
         Self { policy, awake: awake(nodes.iter().map(|(node, dormant)| (*node, *dormant))), nodes: ids, wardens }
     }
 

@@ -1,16 +1,14 @@
 //! Where verified documents lie, by body digest, and what follows from which are here: the releases, and what sync compares.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use once_cell::race::OnceBox;
-
 use crate::digest::Digest;
 use crate::documents::{Body, Kind};
 use crate::lease::budget::PoolMap;
+use crate::once::Once;
 use crate::record::sync_set::{SyncId, SyncSet};
 use crate::spread::Paper;
 use crate::trust::threshold::Signers;
@@ -24,32 +22,8 @@ pub(super) struct Held {
     /// SHA-256 of the envelope: hashed once, however often it is listed.
     pub(super) published: Digest,
     pub(super) signers: Signers,
-    /// Of a roster: its pools and wardens, once all certificates that it names were here.
-    pub(super) map: Mapped,
-}
-
-/// What leases read of a roster, worked out once for all copies of the shelf.
-#[derive(Debug, Default)]
-pub(super) struct Mapped(OnceBox<Arc<PoolMap>>);
-
-impl Mapped {
-    pub(super) fn get(&self) -> Option<&Arc<PoolMap>> {
-        self.0.get()
-    }
-
-    pub(super) fn keep(&self, map: PoolMap) -> &Arc<PoolMap> {
-        self.0.get_or_init(|| Box::new(Arc::new(map)))
-    }
-}
-
-impl Clone for Mapped {
-    fn clone(&self) -> Self {
-        let copy = Self::default();
-        if let Some(map) = self.0.get() {
-            copy.0.get_or_init(|| Box::new(map.clone()));
-        }
-        copy
-    }
+    /// Of a roster: what leases read of it, worked out once for all copies of the shelf, when all certificates that it names are here.
+    pub(super) map: Once<Arc<PoolMap>>,
 }
 
 /// All that is held. A document is written once and shared by copies of the shelf.

@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 
-use self::binder::{Binder, Held, Mapped};
+use self::binder::{Binder, Held};
 use super::local::LocalTrust;
 use super::threshold::{Signers, count_distinct};
 use super::{guard_rails, verify};
@@ -29,6 +29,7 @@ use crate::documents::{Body, Kind};
 use crate::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES};
 use crate::node_id::NodeId;
 use crate::number::Sequence;
+use crate::once::Once;
 use crate::record::sync_set::SyncSet;
 use crate::spread::Paper;
 use crate::text::{Product, RolloutId, Version};
@@ -219,7 +220,7 @@ impl Shelf {
         let stripped = Envelope { kind, body: envelope.body, signatures: signers.signatures() };
         let bytes = stripped.to_bytes();
         let (body_bytes, published) = (stripped.body.len(), Digest::of(&bytes));
-        let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers, map: Mapped::default() };
+        let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers, map: Once::default() };
         self.revision += 1;
         self.documents += usize::from(!matches!(kind, Kind::Node | Kind::Roster));
         self.held.insert(digest, held);

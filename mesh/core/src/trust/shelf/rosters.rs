@@ -44,7 +44,7 @@ impl Shelf {
             return Some(map.clone());
         }
         let map = PoolMap::of(*digest, self.roster(digest)?, &self.roster_members(digest)?);
-        Some(held.map.keep(map).clone())
+        Some(held.map.get_or_init(|| Arc::new(map)).clone())
     }
 
     /// Certificates that a roster names and that are not here, at most `most`.
