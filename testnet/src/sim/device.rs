@@ -103,15 +103,10 @@ impl Device {
         }
         self.disrupted &= self.trial.is_some();
         let recovered = Recovered {
-            running: self.running.clone(),
-            floor: self.floor,
             trial: self.trial,
             reverted: given_up.map(|release| (release, Reason::lossy("did not come up"))),
-            at_fault: true,
-            claim: None,
-            failed: None,
             staged: self.staged.as_ref().map(|install| install.release),
-            denied: Vec::new(),
+            ..Recovered::at_rest(self.running.clone(), self.floor)
         };
         let mut reports = vec![(0, Report::Recovered(recovered))];
         reports.extend(self.health(1_000, behaviours));

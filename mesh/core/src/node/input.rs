@@ -263,6 +263,24 @@ pub struct Recovered {
     pub denied: Vec<Digest>,
 }
 
+impl Recovered {
+    /// Of a device that has nothing under way, nothing staged, and of which nothing failed.
+    #[must_use]
+    pub fn at_rest(running: Option<Running>, floor: Sequence) -> Self {
+        Self {
+            running,
+            floor,
+            trial: None,
+            reverted: None,
+            at_fault: true,
+            claim: None,
+            failed: None,
+            staged: None,
+            denied: Vec::new(),
+        }
+    }
+}
+
 /// Health of the running version, as its own check sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {

@@ -69,17 +69,7 @@ impl Old {
             bench.feed(brought(fixture.certificate_bytes(&fixture.certificate(seed, 1))));
         }
         bench.come_home();
-        let recovered = Recovered {
-            running: Some(before()),
-            floor: Sequence::new(floor).unwrap(),
-            trial: None,
-            reverted: None,
-            at_fault: true,
-            claim: None,
-            failed: None,
-            staged: None,
-            denied: Vec::new(),
-        };
+        let recovered = Recovered::at_rest(Some(before()), Sequence::new(floor).unwrap());
         let sections = OTHERS.map(|seed| (seed, at_rest())).into();
         let mut old = Self { fixture, roster, bench, sections, promises: Vec::new(), counter: 1 };
         old.reports(Report::Recovered(recovered));

@@ -66,17 +66,7 @@ fn mission(rollout: &str, release: u8) -> Mission {
 
 /// What a device says that runs version 1 and has nothing under way.
 fn at_rest_on_one() -> Recovered {
-    Recovered {
-        running: Some(running(1, 1)),
-        floor: Sequence::new(1).unwrap(),
-        trial: None,
-        reverted: None,
-        at_fault: true,
-        claim: None,
-        failed: None,
-        staged: None,
-        denied: Vec::new(),
-    }
+    Recovered::at_rest(Some(running(1, 1)), Sequence::new(1).unwrap())
 }
 
 fn on_version_one() -> Life {
