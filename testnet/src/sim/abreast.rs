@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
+use groundswell_core::node::Node;
 use groundswell_core::node::effect::Effect;
 use groundswell_core::node::input::Input;
 use groundswell_core::record::status::Phase;
@@ -86,23 +87,19 @@ impl Share<'_> {
                 Due::Input(input) => *input,
                 _ => continue,
             };
-            machine.note_input(at, &input);
-            let now = machine.now(at);
-            let Some(node) = &mut machine.node else { break };
-            node.handle(now, input);
-            let effects = node.take_effects();
-            if let Some(wakeup) = node.next_wakeup() {
-                let next = machine.reaches_at_ms(wakeup.0).max(at + 1);
-                if wake.is_none_or(|known| next < known) {
-                    wake = Some(next);
-                    if next < until {
-                        own.insert(next);
-                    } else {
-                        outcome.later.push(next);
-                    }
+            if !machine.take(at, input) {
+                break;
+            }
+            let effects = machine.node.as_mut().map(Node::take_effects).unwrap_or_default();
+            if let Some(next) = machine.wakes_at_ms(at).filter(|next| wake.is_none_or(|known| *next < known)) {
+                wake = Some(next);
+                if next < until {
+                    own.insert(next);
+                } else {
+                    outcome.later.push(next);
                 }
             }
-            let says = if machine.disruption.since_ms.is_some() { machine.phase() } else { None };
+            let says = machine.says_while_disrupted();
             outcome.played.push(Played { at, index, effects, says });
         }
         outcome.wake = wake;
@@ -112,41 +109,14 @@ impl Share<'_> {
 
 impl Due {
     /// Whether it concerns its machine alone.
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         matches!(self, Self::Wake | Self::Input(_) | Self::Message { .. })
     }
 }
 
 impl World {
-    /// [`World::run_until`] with `threads` threads.
-    pub(super) fn run_abreast(&mut self, limit_ms: u64, threads: usize, mut done: impl FnMut(&Self) -> bool) -> bool {
-        let end = self.now_ms.saturating_add(limit_ms);
-        let mut ask_at = self.now_ms;
-        loop {
-            if self.now_ms >= ask_at {
-                if done(self) {
-                    return true;
-                }
-                ask_at = self.now_ms + 100;
-            }
-            let next = self.queue.first_key_value().map(|(&(at, _), (.., due))| (at, due.is_own()));
-            let Some((at, own)) = next.filter(|(at, _)| *at <= end) else {
-                self.now_ms = end;
-                return done(self);
-            };
-            self.now_ms = self.now_ms.max(at);
-            if own {
-                self.play_window(at, end, threads);
-            } else if let Some((_, (index, life, due))) = self.queue.pop_first()
-                && self.machine(index).life == life
-                && self.machine(index).node.is_some()
-            {
-                self.happen(index, due);
-            }
-        }
-    }
-
-    fn play_window(&mut self, from: u64, end: u64, threads: usize) {
+    /// Plays what happens to single machines from `from` on, the earliest event, at most to `end`, on so many threads.
+    pub(super) fn play_window(&mut self, from: u64, end: u64, threads: usize) {
         let mut until = (from + self.faults.delay_ms.0.max(1)).min(end + 1);
         let mut tasks = Vec::new();
         while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 < until) {

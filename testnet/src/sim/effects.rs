@@ -30,15 +30,16 @@ impl World {
             return self.stop(index);
         }
         let machine = self.machine(index);
-        let Some(node) = &machine.node else { return };
-        if let Some(wakeup) = node.next_wakeup() {
-            let at = machine.reaches_at_ms(wakeup.0).max(self.now_ms + 1);
-            if self.wakes.get(&index).is_none_or(|known| at < *known) {
-                self.wakes.insert(index, at);
-                self.schedule(at, index, Due::Wake);
-            }
+        if machine.node.is_none() {
+            return;
         }
-        let says = self.machine(index).disruption.since_ms.and_then(|_| self.machine(index).phase());
+        let says = machine.says_while_disrupted();
+        if let Some(at) = machine.wakes_at_ms(self.now_ms)
+            && self.wakes.get(&index).is_none_or(|known| at < *known)
+        {
+            self.wakes.insert(index, at);
+            self.schedule(at, index, Due::Wake);
+        }
         self.note_words(index, says);
         if !self.quiet {
             self.check(index);

@@ -7,6 +7,7 @@ use groundswell_core::node::input::{Health, Input, Report};
 use groundswell_core::node::{Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::ClaimName;
+use groundswell_core::record::status::Phase;
 use groundswell_core::text::Pool;
 use groundswell_core::time::{Now, Time, Timestamp};
 use groundswell_core::trust::local::LocalTrust;
@@ -129,6 +130,26 @@ impl Machine {
         Now { awake_ms, boot: Time(boot), wall: Timestamp::from_seconds(wall) }
     }
 
+    /// Gives its core an input. False: there is none, the machine is off.
+    pub(super) fn take(&mut self, at: u64, input: Input) -> bool {
+        self.note_input(at, &input);
+        let now = self.now(at);
+        let Some(node) = &mut self.node else { return false };
+        node.handle(now, input);
+        true
+    }
+
+    /// When its core wishes to be woken, later than `at`.
+    pub(super) fn wakes_at_ms(&self, at: u64) -> Option<u64> {
+        let wakeup = self.node.as_ref()?.next_wakeup()?;
+        Some(self.reaches_at_ms(wakeup.0).max(at + 1))
+    }
+
+    /// What it says of itself, while it counts as disrupted.
+    pub(super) fn says_while_disrupted(&self) -> Option<Phase> {
+        self.disruption.since_ms.and_then(|_| self.phase())
+    }
+
     /// When its boot clock will stand at `boot_ms`, in world time, if it is not paused until then.
     #[must_use]
     pub fn reaches_at_ms(&self, boot_ms: u64) -> u64 {
@@ -205,7 +226,7 @@ impl Machine {
     }
 
     /// What an input says of the device and of peers.
-    pub(super) fn note_input(&mut self, at: u64, input: &Input) {
+    fn note_input(&mut self, at: u64, input: &Input) {
         match input {
             Input::Device { report: Report::Health(health), .. } => {
                 self.found_down = matches!(health, Health::Failing(_));

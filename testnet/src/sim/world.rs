@@ -405,9 +405,6 @@ impl World {
 
     /// Lets time pass until `done`, asked every 100 ms, at most `limit_ms`. Whether it was done.
     pub fn run_until(&mut self, limit_ms: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
-        if let Some(threads) = self.abreast {
-            return self.run_abreast(limit_ms, threads, done);
-        }
         let end = self.now_ms.saturating_add(limit_ms);
         let mut ask_at = self.now_ms;
         loop {
@@ -417,17 +414,18 @@ impl World {
                 }
                 ask_at = self.now_ms + 100;
             }
-            let Some((&(at, _), _)) = self.queue.first_key_value() else {
+            let next = self.queue.first_key_value().map(|(&(at, _), (.., due))| (at, due.is_own()));
+            let Some((at, is_own)) = next.filter(|(at, _)| *at <= end) else {
                 self.now_ms = end;
                 return done(self);
             };
-            if at > end {
-                self.now_ms = end;
-                return done(self);
-            }
-            let ((at, _), (index, life, due)) = self.queue.pop_first().expect("an event was just seen");
             self.now_ms = self.now_ms.max(at);
-            if self.machine(index).life == life && self.machine(index).node.is_some() {
+            if let Some(threads) = self.abreast.filter(|_| is_own) {
+                self.play_window(at, end, threads);
+            } else if let Some((_, (index, life, due))) = self.queue.pop_first()
+                && self.machine(index).life == life
+                && self.machine(index).node.is_some()
+            {
                 self.happen(index, due);
             }
         }
@@ -491,12 +489,9 @@ impl World {
     /// Gives one machine's core an input and runs what it asks for.
     pub fn input(&mut self, index: u32, input: Input) {
         let at = self.now_ms;
-        let machine = self.machine_mut(index);
-        machine.note_input(at, &input);
-        let now = machine.now(at);
-        let Some(node) = &mut machine.node else { return };
-        node.handle(now, input);
-        self.run_effects(index);
+        if self.machine_mut(index).take(at, input) {
+            self.run_effects(index);
+        }
     }
 
     pub(super) fn later(&mut self, index: u32, reports: Vec<(u64, Report)>) {
