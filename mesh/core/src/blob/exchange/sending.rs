@@ -43,12 +43,11 @@ impl Exchange {
     /// no more is read ahead than that.
     #[must_use]
     pub fn next_to_read(&self, now: Duration, is_ready: impl Fn(u32) -> bool) -> Option<u32> {
-        let is_free = |neighbour: &Neighbour| neighbour.has_window() && !neighbour.is_stuck(now);
-        let first = self.next_sending(is_free, |_| true).and_then(|at| self.queue.get(at))?;
+        let first = self.next_sending(now, |_| true).and_then(|at| self.queue.get(at))?;
         if !is_ready(first.piece) {
             return Some(first.piece);
         }
-        let second = self.next_sending(is_free, |piece| piece != first.piece).and_then(|at| self.queue.get(at))?;
+        let second = self.next_sending(now, |piece| piece != first.piece).and_then(|at| self.queue.get(at))?;
         (!is_ready(second.piece)).then_some(second.piece)
     }
 
@@ -59,7 +58,7 @@ impl Exchange {
 
     /// The same of pieces that are at hand: one that a disk is slow to give keeps no other waiting.
     pub fn next_part_of(&mut self, now: Duration, mut is_ready: impl FnMut(u32) -> bool) -> Option<Outgoing> {
-        let Some(at) = self.next_sending(|neighbour| neighbour.has_window() && !neighbour.is_stuck(now), &mut is_ready) else {
+        let Some(at) = self.next_sending(now, &mut is_ready) else {
             if self.queue.iter().all(|sending| !sending.here || is_ready(sending.piece)) {
                 self.note_dry(now);
             }
@@ -182,12 +181,13 @@ impl Exchange {
 
     /// What is begun first, then the rarest, then what was taken first: a rare piece that waits behind common ones keeps
     /// many uplinks waiting.
-    fn next_sending(&self, is_free: impl Fn(&Neighbour) -> bool, mut is_ready: impl FnMut(u32) -> bool) -> Option<usize> {
+    fn next_sending(&self, now: Duration, mut is_ready: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut best: Option<((bool, u16), usize)> = None;
         for (at, sending) in self.queue.iter().enumerate().filter(|(_, sending)| sending.here) {
             let order = (sending.offset == 0, self.owners_of(sending.piece));
             let is_better = best.is_none_or(|(least, _)| order < least);
-            if is_better && is_ready(sending.piece) && self.neighbours.get(&sending.peer).is_some_and(&is_free) {
+            let is_free = |neighbour: &Neighbour| neighbour.has_window() && !neighbour.is_stuck(now);
+            if is_better && is_ready(sending.piece) && self.neighbours.get(&sending.peer).is_some_and(is_free) {
                 best = Some((order, at));
             }
         }
