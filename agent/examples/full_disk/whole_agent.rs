@@ -135,6 +135,15 @@ impl Scene {
         assert!(!matches!(product.phase, Phase::Failed | Phase::RolledBack), "{status:#?}");
     }
 
+    /// The agent says that its disk is full, and goes on once there is room.
+    async fn runs_full_and_goes_on(self) {
+        let status = self.two.until("it says disk-full", says_full).await;
+        Self::blames_nothing(&status);
+        assert!(!installed(&status));
+        self.disk.make_room();
+        self.goes_on().await;
+    }
+
     async fn goes_on(self) {
         self.two.until("it runs", installed).await;
         let status = self.two.until("it is well", |status| status.agent.faults.is_empty()).await;
@@ -151,11 +160,7 @@ pub(super) async fn full_in_the_middle_of_a_download() -> Result<(), String> {
     scene.roll_out().await;
     scene.two.until("it fetches", |status| !status.agent.downloads.is_empty()).await;
     scene.disk.fill();
-    let status = scene.two.until("it says disk-full", says_full).await;
-    Scene::blames_nothing(&status);
-    assert!(!installed(&status));
-    scene.disk.make_room();
-    scene.goes_on().await;
+    scene.runs_full_and_goes_on().await;
     Ok(())
 }
 
@@ -164,11 +169,7 @@ pub(super) async fn full_at_a_commit_of_the_store() -> Result<(), String> {
     let scene = Scene::new("").await?;
     scene.disk.fill();
     scene.roll_out().await;
-    let status = scene.two.until("it says disk-full", says_full).await;
-    Scene::blames_nothing(&status);
-    assert!(!installed(&status));
-    scene.disk.make_room();
-    scene.goes_on().await;
+    scene.runs_full_and_goes_on().await;
     Ok(())
 }
 

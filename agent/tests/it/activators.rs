@@ -71,9 +71,7 @@ async fn i7_a_unit_that_does_not_start_is_reverted_with_the_last_lines_of_its_lo
     let workshop = with_systemd(UnitAction::Reload);
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo no license; exit 1"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    let Report::ActivateFailed { reason, .. } = bench.activate(&two).await else { panic!("it does not start") };
+    let Report::ActivateFailed { reason, .. } = bench.upgrade(&one, &two).await else { panic!("it does not start") };
     assert!(reason.contains("systemctl reload bcd.service") && reason.contains("no license"), "{reason}");
     let Report::Reverted { running, .. } = bench.revert(&two).await else { panic!("it goes back") };
     assert_eq!(running.map(|running| running.release), Some(one.release));
@@ -114,9 +112,7 @@ async fn s6_nothing_says_reverted_before_the_old_version_has_started() {
     let workshop = with_systemd(UnitAction::Reload);
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     workshop.touch("refuses");
     bench.device.step(leave(&two)).unwrap();
     let fault =

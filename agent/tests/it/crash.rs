@@ -344,9 +344,7 @@ async fn i2_a_supervised_trial_outlives_orderly_stops_and_goes_back_unblamed_whe
     let script = "exec sleep 1000";
     let (one, two) = (workshop.release(1, script), workshop.release(2, script));
     let (mut bench, _) = workshop.device().await;
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     for stop in 1..=5 {
         bench.shutdown().await;
         let (next, recovered) = workshop.device().await;

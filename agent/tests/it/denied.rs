@@ -14,9 +14,7 @@ async fn i1_what_gives_the_space_of_a_failed_build_back_does_not_forget_that_it_
     let workshop = Workshop::noting_starts();
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
     let (mut bench, _) = workshop.device().await;
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     bench.revert(&two).await;
     bench.shutdown().await;
     let mut executor = workshop.executor().await;
@@ -88,9 +86,7 @@ async fn i1_a_build_that_turns_out_to_be_to_blame_after_it_was_left_is_written_d
     let workshop = Workshop::noting_starts();
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
     let (mut bench, _) = workshop.device().await;
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     bench.abort(&two).await;
     bench.shutdown().await;
     let mut executor = workshop.executor().await;

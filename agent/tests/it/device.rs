@@ -47,9 +47,7 @@ async fn i7_a_failed_activation_carries_the_reason_and_the_last_lines_and_the_ol
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo checking; echo 'bad database' >&2; exit 3"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    let Report::ActivateFailed { release, reason, .. } = bench.activate(&two).await else { panic!("it must fail") };
+    let Report::ActivateFailed { release, reason, .. } = bench.upgrade(&one, &two).await else { panic!("it must fail") };
     assert_eq!(release, two.release);
     assert!(reason.contains("ended with status 3") && reason.contains("bad database"), "{reason}");
     let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it must go back") };
@@ -106,9 +104,7 @@ async fn i1_after_a_revert_the_failed_build_is_neither_running_nor_staged_after_
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     bench.revert(&two).await;
     bench.shutdown().await;
     let (bench, recovered) = workshop.device().await;
@@ -122,9 +118,7 @@ async fn i1_what_failed_here_is_remembered_beyond_its_slot_until_it_turns_out_we
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let (one, two, three) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"), workshop.release(3, "echo three"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     bench.revert(&two).await;
     // The next release takes the slot of what failed.
     bench.stage(&three).await;
@@ -146,9 +140,7 @@ async fn a_release_that_an_order_took_back_is_not_among_those_that_failed() {
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     let Report::Reverted { running, .. } = bench.abort(&two).await else { panic!("it must go back") };
     assert_eq!(running.map(|running| running.release), Some(one.release));
     bench.shutdown().await;
@@ -165,9 +157,7 @@ async fn a_way_back_that_was_cut_off_still_knows_whether_the_release_was_to_blam
         let workshop = Workshop::noting_starts();
         let (mut bench, _) = workshop.device().await;
         let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-        bench.install(&one).await;
-        bench.stage(&two).await;
-        bench.activate(&two).await;
+        bench.upgrade(&one, &two).await;
         bench.shutdown().await;
         let folder = workshop.product_folder();
         let mut journal = Journal::open(Arc::new(OnDisk), &folder).unwrap();
@@ -203,9 +193,7 @@ async fn i3_once_confirmed_a_version_stays_even_if_nobody_hears_of_it() {
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     bench.confirm(&two).await;
     // The core never heard of it and asks to go back: the point of no return is on disk.
     assert_eq!(bench.revert(&two).await, Report::Confirmed { release: two.release });
@@ -231,9 +219,7 @@ async fn i4_a_second_upgrade_waits_while_the_first_is_unconfirmed_and_the_runnin
     let workshop = Workshop::noting_starts();
     let (mut bench, _) = workshop.device().await;
     let [one, two, three] = [1, 2, 3].map(|sequence| workshop.release(sequence, "echo it"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     let Report::StageFailed { reason, .. } = bench.stage(&three).await else { panic!("it must wait") };
     assert!(reason.contains("2.0 is not confirmed yet"), "{reason}");
     assert!(workshop.current_script().unwrap().contains("release 2\n"));
@@ -486,9 +472,7 @@ async fn i7_a_supervised_process_that_keeps_exiting_is_failing_and_its_last_line
     let workshop = Workshop::supervising();
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "exec sleep 1000"), workshop.release(2, "echo 'no such table' >&2; exit 9"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    assert_eq!(bench.activate(&two).await, Report::Activated { release: two.release });
+    assert_eq!(bench.upgrade(&one, &two).await, Report::Activated { release: two.release });
     let Health::Failing(why) = bench.until_health(|health| matches!(health, Health::Failing(_))).await else { unreachable!() };
     assert!(why.contains("ended with status 9") && why.contains("no such table"), "{why}");
     let Report::Reverted { output, running, .. } = bench.revert(&two).await else { panic!("it must go back") };

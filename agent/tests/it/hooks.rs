@@ -24,9 +24,7 @@ fn noting() -> Workshop {
 async fn taken_back(workshop: &Workshop) -> (Bench, Reason) {
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
     assert_eq!(running.map(|running| running.release), Some(one.release));
     (bench, output)
@@ -77,9 +75,7 @@ async fn a_hook_that_finds_fault_with_the_new_version_sends_it_back() {
     workshop.config.hooks.commands.insert(Hook::AfterActivate, smoke);
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    let Report::ActivateFailed { reason, .. } = bench.activate(&two).await else { panic!("the hook refuses") };
+    let Report::ActivateFailed { reason, .. } = bench.upgrade(&one, &two).await else { panic!("the hook refuses") };
     assert!(reason.contains("hook after-activate") && reason.contains("smoke"), "{reason}");
     bench.revert(&two).await;
     assert_eq!(workshop.lines("started"), ["start 1.0", "start 2.0", "start 1.0"]);
@@ -127,9 +123,7 @@ async fn i7_neither_a_hook_nor_the_old_versions_start_hides_that_another_failed_
     let (mut bench, _) = workshop.device().await;
     let script = format!("test ! -e {}", workshop.path("broken").display());
     let (one, two) = (workshop.release(1, &script), workshop.release(2, "echo two"));
-    bench.install(&one).await;
-    bench.stage(&two).await;
-    bench.activate(&two).await;
+    bench.upgrade(&one, &two).await;
     workshop.touch("broken");
     let reason = Reason::lossy("unhealthy");
     bench.device.step(Step::Revert { release: two.release, reason, at_fault: true }).unwrap();

@@ -80,6 +80,27 @@ impl Machine {
         (executor, recovered)
     }
 
+    /// The agent has started and staged version 2.
+    async fn staged(&self) -> Executor {
+        let mut executor = self.executor().await;
+        executor.recover().await.unwrap();
+        executor.execute(&Step::Stage { install: self.two.clone() }).await;
+        executor
+    }
+
+    /// Version 2 was handed over, and the machine restarted.
+    async fn on_trial(&mut self) -> (Executor, Recovered) {
+        let mut executor = self.staged().await;
+        self.hand_over(&mut executor, &self.two).await;
+        drop(executor);
+        self.restarted().await
+    }
+
+    fn command(&mut self) -> &mut CommandActivator {
+        let Activator::Command(command) = &mut self.workshop.config.activator else { unreachable!() };
+        command
+    }
+
     async fn confirm(&self, executor: &mut Executor, install: &Install) {
         let outcome = executor.execute(&Step::Confirm { release: install.release }).await;
         assert_eq!(outcome, Outcome::Report(Report::Confirmed { release: install.release }));
@@ -98,12 +119,7 @@ impl Machine {
 async fn a_system_is_handed_over_and_confirmed_after_the_restart_of_the_machine() {
     let mut machine = Machine::on_one().await;
     let two = machine.two.clone();
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
-    machine.hand_over(&mut executor, &two).await;
-    drop(executor);
-    let (mut executor, recovered) = machine.restarted().await;
+    let (mut executor, recovered) = machine.on_trial().await;
     assert_eq!(recovered.trial, Some(two.release), "the trial begins after the restart");
     assert_eq!(recovered.floor.get(), 1);
     machine.confirm(&mut executor, &two).await;
@@ -118,9 +134,7 @@ async fn a_system_is_handed_over_and_confirmed_after_the_restart_of_the_machine(
 async fn a_boot_loader_that_went_back_by_itself_is_a_rolled_back_verdict() {
     let mut machine = Machine::on_one().await;
     let two = machine.two.clone();
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
+    let mut executor = machine.staged().await;
     machine.hand_over(&mut executor, &two).await;
     drop(executor);
     // The new system did not come up: the loader's counter ran out.
@@ -138,12 +152,7 @@ async fn a_boot_loader_that_went_back_by_itself_is_a_rolled_back_verdict() {
 async fn a_system_that_is_unhealthy_after_the_restart_goes_back_by_another_restart() {
     let mut machine = Machine::on_one().await;
     let two = machine.two.clone();
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
-    machine.hand_over(&mut executor, &two).await;
-    drop(executor);
-    let (mut executor, _) = machine.restarted().await;
+    let (mut executor, _) = machine.on_trial().await;
     let reason = Reason::lossy("unhealthy");
     let outcome = executor.execute(&Step::Revert { release: two.release, reason: reason.clone(), at_fault: true }).await;
     assert_eq!(outcome, Outcome::Again, "not reverted before the machine runs the old system");
@@ -163,14 +172,8 @@ async fn s6_a_boot_loader_that_does_not_go_back_is_told_again_and_nothing_is_sai
     let two = machine.two.clone();
     let back = "echo back $GROUNDSWELL_VERSION >> updater; test -e stubborn || echo $GROUNDSWELL_VERSION > loader/next";
     let back = machine.workshop.shell(back);
-    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-    command.back = Some(back);
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
-    machine.hand_over(&mut executor, &two).await;
-    drop(executor);
-    let (mut executor, _) = machine.restarted().await;
+    machine.command().back = Some(back);
+    let (mut executor, _) = machine.on_trial().await;
     machine.workshop.touch("stubborn");
     let reason = Reason::lossy("unhealthy");
     executor.execute(&Step::Revert { release: two.release, reason: reason.clone(), at_fault: true }).await;
@@ -206,15 +209,11 @@ async fn a_hand_over_that_was_cut_short_is_not_the_systems_fault() {
     let two = machine.two.clone();
     // The agent dies before the loader is told.
     let dying = machine.workshop.shell("exit 1");
-    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-    let run = std::mem::replace(&mut command.run, dying);
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
+    let run = std::mem::replace(&mut machine.command().run, dying);
+    let mut executor = machine.staged().await;
     executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
     drop(executor);
-    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-    command.run = run;
+    machine.command().run = run;
     let (_, recovered) = machine.restarted().await;
     assert_eq!(recovered.reverted.map(|reverted| reverted.0), Some(two.release));
     assert!(!recovered.at_fault && recovered.denied.is_empty());
@@ -225,9 +224,7 @@ async fn a_hand_over_that_was_cut_short_is_not_the_systems_fault() {
 async fn a_machine_that_cannot_be_restarted_keeps_its_old_system_as_the_next_one_too() {
     let machine = Machine::on_one().await;
     let two = machine.two.clone();
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
+    let mut executor = machine.staged().await;
     machine.hand_over(&mut executor, &two).await;
     assert_eq!(machine.next(), "2.0");
     let outcome =
@@ -247,15 +244,11 @@ async fn a_power_cut_while_a_system_is_handed_over_never_hands_it_over_again() {
     // The agent dies once the loader is told.
     let dying = "echo install $GROUNDSWELL_VERSION >> updater; echo $GROUNDSWELL_VERSION > loader/next; exit 1";
     let mut run = machine.workshop.shell(dying);
-    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-    std::mem::swap(&mut command.run, &mut run);
-    let mut executor = machine.executor().await;
-    executor.recover().await.unwrap();
-    executor.execute(&Step::Stage { install: two.clone() }).await;
+    std::mem::swap(&mut machine.command().run, &mut run);
+    let mut executor = machine.staged().await;
     executor.execute(&Step::Activate { install: two.clone(), claim: claim(), within_ms: 900_000 }).await;
     drop(executor);
-    let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-    command.run = run;
+    machine.command().run = run;
     let (_, recovered) = machine.restarted().await;
     assert_eq!(recovered.trial, Some(two.release), "the machine runs it: the trial goes on");
     assert_eq!(machine.updater(), ["install 2.0"]);
@@ -270,14 +263,8 @@ async fn s6_a_machine_is_not_restarted_before_the_old_system_is_the_next_one() {
             "echo back $GROUNDSWELL_VERSION >> updater; test ! -e locked || { echo the loader is locked; exit 1; }
             echo $GROUNDSWELL_VERSION > loader/next",
         );
-        let Activator::Command(command) = &mut machine.workshop.config.activator else { unreachable!() };
-        command.back = Some(back);
-        let mut executor = machine.executor().await;
-        executor.recover().await.unwrap();
-        executor.execute(&Step::Stage { install: two.clone() }).await;
-        machine.hand_over(&mut executor, &two).await;
-        drop(executor);
-        let (mut executor, _) = machine.restarted().await;
+        machine.command().back = Some(back);
+        let (mut executor, _) = machine.on_trial().await;
         machine.workshop.touch("locked");
         let order = Step::Revert { release: two.release, reason: Reason::lossy("unhealthy"), at_fault: true };
         assert_eq!(executor.execute(&order).await, Outcome::Again, "not reverted: the machine would come up with 2.0");

@@ -316,6 +316,13 @@ impl Bench {
         assert_eq!(self.confirm(install).await, Report::Confirmed { release: install.release });
     }
 
+    /// Installs `one`, and puts `two` in its place: what became of that, unconfirmed.
+    pub(crate) async fn upgrade(&mut self, one: &Install, two: &Install) -> Report {
+        self.install(one).await;
+        self.stage(two).await;
+        self.activate(two).await
+    }
+
     pub(crate) async fn shutdown(self) {
         drop(self.reports);
         timeout(PATIENCE, self.device.shutdown()).await.expect("a device stops soon");

@@ -133,12 +133,18 @@ fn no_neighbour_promises_more_than_it_sends_in_a_while() {
     assert_eq!(taken, 2);
 }
 
+/// One that has nothing beside twenty that have everything.
+fn beside_twenty(layout: Layout) -> Exchange {
+    let mut exchange = leecher(layout);
+    (1..=20).for_each(|n| greet(&mut exchange, n, PieceSet::full(layout)));
+    exchange.take_messages(START);
+    exchange
+}
+
 #[test]
 fn promises_of_many_that_keep_them_waiting_make_room_for_who_sends_sooner() {
     let l = Layout::of(100 * 1024 * 1024).unwrap();
-    let mut exchange = leecher(l);
-    (1..=20).for_each(|n| greet(&mut exchange, n, PieceSet::full(l)));
-    exchange.take_messages(START);
+    let mut exchange = beside_twenty(l);
     // Together they promise all that a node expects at once, and give nothing.
     for n in 1..=16_u32 {
         let from = peer(u8::try_from(n).unwrap());
@@ -219,9 +225,7 @@ fn a_piece_that_a_disk_is_slow_to_give_keeps_no_other_waiting_and_no_more_than_t
 #[test]
 fn a_byte_of_each_promised_piece_keeps_no_room_from_who_sends_whole_ones() {
     let l = Layout::of(100 * 1024 * 1024).unwrap();
-    let mut exchange = leecher(l);
-    (1..=20).for_each(|n| greet(&mut exchange, n, PieceSet::full(l)));
-    exchange.take_messages(START);
+    let mut exchange = beside_twenty(l);
     for n in 1..=16_u32 {
         let from = peer(u8::try_from(n).unwrap());
         for nth in 0..16 {
