@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::blobs::BlobStore;
 use crate::handle::Handle;
 
+pub(crate) use socket::SocketFile;
 pub use socket::{Socket, SocketError};
 
 /// Followers of events at once; more are told to come again. Each holds one connection for as long as it likes.

@@ -31,12 +31,11 @@ use groundswell_core::trust::local::LocalTrust;
 use groundswell_core::trust::shelf::Shelf;
 use groundswell_core::trust::verify;
 
-use super::in_force::InForce;
+use super::in_force::{InForce, OLD_IN_FORCE, in_force_name};
 use crate::install::durable::{make_folder, read_small, remove_file, replace};
 use crate::install::files::Files;
 
 const FLOOR_TIME: &str = "floor-time";
-const IN_FORCE: &str = "fleet-in-force";
 /// Begins the names of the files that hold products' floors.
 const FLOOR: &str = "floor-of-";
 /// Longest form of a time, a number, or a number with two digests that is read.
@@ -68,6 +67,30 @@ pub enum OfferError {
     Disk(#[from] io::Error),
 }
 
+/// Why the documents cannot be read back. Each names the file, and what a person can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// A file that must not be forgotten does not say what was written there.
+    #[error("{} is damaged: put back what it said, or remove it if what else lies beside it may be believed without it", .0.display())]
+    Damaged(PathBuf),
+    /// The disk does not tell.
+    #[error("{} cannot be read ({source}): repair the file system", .path.display())]
+    Unread {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What follows from it cannot be written.
+    #[error("{} cannot be written ({source}): it needs space, and a file system that takes writes", .folder.display())]
+    Unwritten {
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
 /// What became of a document that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -86,6 +109,8 @@ enum Owed {
     Removed,
     FloorTime,
     InForce,
+    /// Removes the file that named the fleet document in force before its name told the fleet.
+    OldInForce,
     Floor(Product),
 }
 
@@ -108,46 +133,67 @@ impl Archive {
     /// is while the newest fleet document that was seen here cannot be read: what it vouches for verifies again with it.
     ///
     /// # Errors
-    /// What the file system says. A floor, a floor time, or the name of the fleet document in force that cannot be read is
-    /// `InvalidData`: it must not be forgotten.
-    pub fn open(pins: Pins, files: Arc<dyn Files>, folder: &Path) -> io::Result<Self> {
-        make_folder(&*files, folder)?;
-        let mut shelf = Shelf::new(pins.fleet, pins.trust.clone());
-        // Verifying needs no key of its own, and nothing here is ever signed.
-        let crypto = SoftwareCrypto::from_secret(&[0; 32]);
+    /// [`ArchiveError`]. A floor, a floor time, or the name of the fleet document in force that cannot be read must not be
+    /// forgotten.
+    pub fn open(pins: Pins, files: Arc<dyn Files>, folder: &Path) -> Result<Self, ArchiveError> {
+        make_folder(&*files, folder).map_err(|source| unread(folder, source))?;
+        // What is small comes first: nothing is verified for an archive that does not open.
+        let floor_time: Option<Timestamp> = line(&*files, &folder.join(FLOOR_TIME))?;
+        let mut floors = BTreeMap::new();
+        for product in &pins.products {
+            let path = folder.join(format!("{FLOOR}{product}"));
+            if let Some(number) = line(&*files, &path)? {
+                floors.insert(product.clone(), Sequence::new(number).map_err(|_| ArchiveError::Damaged(path))?);
+            }
+        }
+        let in_force: Option<InForce> = line(&*files, &folder.join(in_force_name(&pins.fleet)))?;
+        let old: Option<InForce> = match in_force {
+            Some(_) => None,
+            None => line(&*files, &folder.join(OLD_IN_FORCE))?,
+        };
         let mut envelopes = Vec::new();
         let mut names = Vec::new();
-        for path in files.entries(folder)? {
+        for path in files.entries(folder).map_err(|source| unread(folder, source))? {
             let Some(digest) = digest_of(&path) else { continue };
             names.push(digest);
             match read_small(&*files, &path, PUBLISHED_ROSTER_BYTES as u64) {
                 Ok(envelope) => envelopes.push(envelope),
-                Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge) => {
+                Err(error) if is_damage(&error) => {
                     tracing::warn!(path = %path.display(), %error, "what lies in the place of a document is none");
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(unread(&path, error)),
             }
         }
+        let mut owed = Vec::new();
+        let is_foreign = old.as_ref().is_some_and(|old| old.is_of_another(&pins.fleet, &envelopes));
+        if is_foreign {
+            // Before the documents go that tell whose it was.
+            owed.extend([Owed::OldInForce, Owed::Removed]);
+        }
+        let old = old.filter(|_| !is_foreign);
+        let is_old = old.is_some();
+        let in_force = in_force.or(old);
+        // Verifying needs no key of its own, and nothing here is ever signed.
+        let crypto = SoftwareCrypto::from_secret(&[0; 32]);
+        let mut shelf = Shelf::new(pins.fleet, pins.trust.clone());
         for (_, rejection) in shelf.restore(envelopes, &crypto) {
             tracing::warn!(%rejection, "a document that was kept does not stand any more");
         }
         for digest in shelf.drop_fallen() {
             tracing::warn!(%digest, "a document that was removed lies here again: the fleet document does not vouch for it");
         }
-        if let Some(time) = line(&*files, &folder.join(FLOOR_TIME))? {
+        if let Some(time) = floor_time {
             shelf.restore_floor_time(time);
         }
-        let mut floors = BTreeMap::new();
-        for product in &pins.products {
-            if let Some(number) = line(&*files, &folder.join(format!("{FLOOR}{product}")))? {
-                let floor = Sequence::new(number).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-                floors.insert(product.clone(), floor);
-            }
-        }
-        let in_force = line(&*files, &folder.join(IN_FORCE))?;
         let folder = folder.to_owned();
-        let mut archive = Self { pins, shelf, in_force, floors, crypto, files, folder, owed: Vec::new() };
+        let mut archive = Self { pins, shelf, in_force, floors, crypto, files, folder, owed };
         match archive.lost() {
+            Some(lost) if is_old => {
+                let path = archive.folder.join(OLD_IN_FORCE);
+                // Nothing tells which fleet it was written for.
+                let path = path.display();
+                tracing::error!("{lost}; nothing is installed until then. If this machine has left that fleet, remove {path}");
+            }
             Some(lost) => tracing::error!("{lost}; nothing is installed until then"),
             None => {
                 let gone = names.into_iter().filter(|digest| archive.shelf.envelope(digest).is_none()).collect();
@@ -155,7 +201,7 @@ impl Archive {
                 archive.note_fleet();
             }
         }
-        archive.settle()?;
+        archive.settle().map_err(|source| ArchiveError::Unwritten { folder: archive.folder.clone(), source })?;
         Ok(archive)
     }
 
@@ -278,7 +324,7 @@ impl Archive {
         let newest = InForce::of(&self.shelf);
         if newest.as_ref().is_some_and(|newest| newest.follows(self.in_force.as_ref())) {
             self.in_force = newest;
-            self.owed.push(Owed::InForce);
+            self.owed.extend([Owed::InForce, Owed::OldInForce]);
         }
     }
 
@@ -316,9 +362,12 @@ impl Archive {
                 Owed::Removed => self.files.sync_folder(&self.folder)?,
                 Owed::InForce => {
                     if let Some(in_force) = &self.in_force {
-                        replace(&*self.files, &self.folder, IN_FORCE, format!("{in_force}\n").as_bytes())?;
+                        let name = in_force_name(&self.pins.fleet);
+                        replace(&*self.files, &self.folder, &name, format!("{in_force}\n").as_bytes())?;
                     }
                 }
+                // One that comes back by a power loss is not looked at beside the one that took its place.
+                Owed::OldInForce => remove_file(&*self.files, &self.folder.join(OLD_IN_FORCE))?,
                 Owed::FloorTime => {
                     let text = format!("{}\n", self.shelf.floor_time());
                     replace(&*self.files, &self.folder, FLOOR_TIME, text.as_bytes())?;
@@ -344,14 +393,24 @@ fn digest_of(path: &Path) -> Option<Digest> {
 }
 
 /// The one line of a file, read as what it holds; `None` where there is no such file.
-fn line<T: FromStr>(files: &dyn Files, path: &Path) -> io::Result<Option<T>> {
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged", path.display()));
+fn line<T: FromStr>(files: &dyn Files, path: &Path) -> Result<Option<T>, ArchiveError> {
+    let damaged = || ArchiveError::Damaged(path.to_owned());
     match read_small(files, path, LINE_BYTES) {
         Ok(text) => {
             let held = str::from_utf8(&text).ok().and_then(|text| text.strip_suffix('\n')?.parse().ok());
             held.map(Some).ok_or_else(damaged)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if is_damage(&error) => Err(damaged()),
+        Err(error) => Err(unread(path, error)),
     }
+}
+
+/// What lies there can be read, and is not what belongs there.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge)
+}
+
+fn unread(path: &Path, source: io::Error) -> ArchiveError {
+    ArchiveError::Unread { path: path.to_owned(), source }
 }

@@ -18,7 +18,7 @@ use groundswell_core::record::ClaimName;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
 
-use super::archive::Archive;
+use super::memory::Memory;
 use super::wire::{Launched, Outcome, Reply, State, TakenBack, Why};
 use crate::clock;
 use crate::config::HelperProduct;
@@ -36,7 +36,7 @@ use crate::install::slots::Room;
 const NO_MATTER_MS: u64 = 0;
 
 /// The documents, shared by the desks of all products.
-pub type SharedArchive = Arc<Mutex<Archive>>;
+pub type SharedMemory = Arc<Mutex<Memory>>;
 
 /// The file that the order under way came with.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub struct Settings {
 /// One product's installs.
 pub struct Desk {
     settings: Settings,
-    archive: SharedArchive,
+    memory: SharedMemory,
     executor: Executor,
     disk: Arc<Disk>,
     handed: Arc<Handed>,
@@ -92,7 +92,7 @@ impl Desk {
     pub async fn open(
         settings: Settings,
         files: Arc<dyn Files>,
-        archive: SharedArchive,
+        memory: SharedMemory,
         stopping: watch::Receiver<bool>,
     ) -> io::Result<Self> {
         let handed = Arc::new(Handed::default());
@@ -104,7 +104,7 @@ impl Desk {
         let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
         let starter = Starter::open(&config.activator, &folder, None).await;
         let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping);
-        Ok(Self { settings, archive, executor, disk, handed, reverted: None, _lock: lock })
+        Ok(Self { settings, memory, executor, disk, handed, reverted: None, _lock: lock })
     }
 
     /// Finishes or takes back what the last run left; `false` when the helper stops before that.
@@ -253,30 +253,28 @@ impl Desk {
 
     /// The floor of the slots, once more beside the documents: a description that is damaged does not lower it.
     async fn raise_floor(&self) {
-        let (archive, product) = (Arc::clone(&self.archive), self.settings.product.clone());
+        let (memory, product) = (Arc::clone(&self.memory), self.settings.product.clone());
         // What the disk does not tell now it tells after the next order.
         let Ok(found) = self.executor.found().await else { return };
         let floor = found.floor();
-        blocking(move || archive.lock().unwrap_or_else(PoisonError::into_inner).raise_floor(&product, floor)).await;
+        blocking(move || memory.lock().unwrap_or_else(PoisonError::into_inner).raise_floor(&product, floor)).await;
     }
 
     /// `claim`: under which it is to be activated.
     async fn warrant(&self, release: Digest, claim: Option<ClaimName>) -> Result<Warrant, Refusal> {
         let found = self.executor.found().await.map_err(|failure| (Why::Disk, failure.to_string()))?;
-        let archive = Arc::clone(&self.archive);
+        let memory = Arc::clone(&self.memory);
         let product = self.settings.product.clone();
         let lock = self.settings.config.version_lock.clone();
         let (running, floor) = (found.running(), found.floor());
-        let given = blocking(move || {
-            let mut archive = archive.lock().unwrap_or_else(PoisonError::into_inner);
-            archive.warrant(&product, &release, lock.as_deref(), running.as_ref(), floor, clock::wall())
+        let warrant = blocking(move || {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let archive = memory.archive().map_err(|closed| (Why::Disk, closed.to_string()))?;
+            let given = archive.warrant(&product, &release, lock.as_deref(), running.as_ref(), floor, clock::wall());
+            let given = given.map_err(|error| (Why::Disk, format!("the documents cannot be written down: {error}")))?;
+            given.map_err(|unwarranted| (kind(&unwarranted), unwarranted.to_string()))
         })
-        .await;
-        let warrant = match given {
-            Err(error) => return Err((Why::Disk, format!("the documents cannot be written down: {error}"))),
-            Ok(Err(unwarranted)) => return Err((kind(&unwarranted), unwarranted.to_string())),
-            Ok(Ok(warrant)) => warrant,
-        };
+        .await?;
         let size = warrant.install.artifact.size;
         let most = self.settings.artifact_bytes;
         if size > most {

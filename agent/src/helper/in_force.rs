@@ -5,7 +5,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use groundswell_core::digest::Digest;
+use groundswell_core::documents::envelope::Envelope;
+use groundswell_core::documents::{Body, Kind};
 use groundswell_core::trust::shelf::Shelf;
+
+/// The file that held it before its name told the fleet. Still read; it goes when the other one is written.
+pub(super) const OLD_IN_FORCE: &str = "fleet-in-force";
+
+/// The file that holds it, of its own for each fleet: what one fleet had in force says nothing of another, to which the
+/// machine may have been moved.
+pub(super) fn in_force_name(fleet: &Digest) -> String {
+    format!("{OLD_IN_FORCE}-of-{}", fleet.hex())
+}
 
 /// The highest version of the fleet document, and its body digest; two where two bodies of it are known, in order.
 ///
@@ -36,6 +47,20 @@ impl InForce {
 
     pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
         self.digests.iter()
+    }
+
+    /// Whether one of `envelopes` shows that it names the document of another fleet than `fleet`. What is there is believed by
+    /// its digest alone, which this names; where nothing of it is there, nothing tells.
+    pub(super) fn is_of_another(&self, fleet: &Digest, envelopes: &[Vec<u8>]) -> bool {
+        envelopes.iter().filter_map(|bytes| Envelope::parse(bytes).ok()).any(|envelope| {
+            let digest = envelope.digest();
+            let named = envelope.kind == Kind::Fleet && self.digests.contains(&digest);
+            named
+                && match Body::parse(envelope.kind, &envelope.body) {
+                    Ok(Body::Fleet(document)) => document.fleet.unwrap_or(digest) != *fleet,
+                    _ => false,
+                }
+        })
     }
 
     /// Whether it says more than `known`: a higher version, or a second body of the same.

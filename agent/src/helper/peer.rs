@@ -27,7 +27,7 @@ use super::wire::{FrameError, Kind, Order, Reply, Why, decode_order, encode_repl
 const STACK_BYTES: usize = 512 * 1024;
 
 /// Gives a connection a thread, which holds `permit` until it has ended, and waits for that; a panic there goes on here.
-pub(super) async fn admit(shared: Arc<Shared>, stream: UnixStream, permit: OwnedSemaphorePermit) {
+pub(super) async fn admit(shared: Arc<Shared>, account: Account, stream: UnixStream, permit: OwnedSemaphorePermit) {
     let (told, ended) = oneshot::channel();
     let main = Handle::current();
     // From here on nothing but the thread holds it: what it has not read is closed with it.
@@ -37,7 +37,7 @@ pub(super) async fn admit(shared: Arc<Shared>, stream: UnixStream, permit: Owned
     };
     let named = thread::Builder::new().name("swell-peer".to_owned()).stack_size(STACK_BYTES);
     let started = named.spawn(move || {
-        let served = catch_unwind(AssertUnwindSafe(|| Peer { shared, main }.live(stream)));
+        let served = catch_unwind(AssertUnwindSafe(|| Peer { shared, account, main }.live(stream)));
         drop(permit);
         // Nobody waits for it any more once the helper stops.
         drop(told.send(served));
@@ -55,6 +55,8 @@ pub(super) async fn admit(shared: Arc<Shared>, stream: UnixStream, permit: Owned
 /// The thread of one connection.
 struct Peer {
     shared: Arc<Shared>,
+    /// Who is answered.
+    account: Account,
     /// Where orders are carried out.
     main: Handle,
 }
@@ -81,7 +83,7 @@ impl Peer {
     }
 
     fn knows(&self, stream: &UnixStream) -> bool {
-        let Account { uid, gid } = self.shared.account;
+        let Account { uid, gid } = self.account;
         match stream.peer_cred() {
             Ok(peer) if (peer.uid(), peer.gid()) == (uid, gid) => return true,
             Ok(peer) => tracing::warn!(uid = peer.uid(), gid = peer.gid(), pid = peer.pid(), "not the agent: not answered"),

@@ -20,18 +20,19 @@ use groundswell_core::limits::PRODUCTS;
 use groundswell_core::text::{Product, Reason};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::account::{Account, AccountError};
-use super::archive::{Archive, OfferError, Pins};
+use super::archive::{OfferError, Pins};
 use super::beneath::Beneath;
-use super::desk::{Desk, Settings, SharedArchive, refused};
+use super::desk::{Desk, Settings, SharedMemory, refused};
 use super::ground::{self, GroundError};
+use super::memory::Memory;
 use super::peer;
 use super::wire::{Order, Reply, Why};
 use crate::agent::{local_trust, platform};
-use crate::api::{Socket, SocketError};
+use crate::api::{Socket, SocketError, SocketFile};
 use crate::clock;
 use crate::config::HelperConfig;
 use crate::effects::blocking;
@@ -89,14 +90,6 @@ pub enum HelperError {
         /// Why.
         source: io::Error,
     },
-    /// The documents cannot be read back.
-    #[error("cannot read the documents in {}: repair the file system; if they are lost, move the folder away", path.display())]
-    Archive {
-        /// Their folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// A product's folder cannot be used.
     #[error("product {product}: cannot use its folder; another helper may be running")]
     Product {
@@ -112,9 +105,8 @@ pub enum HelperError {
 
 /// What all connections share.
 pub(super) struct Shared {
-    pub(super) account: Account,
     pub(super) patience: Patience,
-    archive: SharedArchive,
+    memory: SharedMemory,
     /// `None` once the helper stops.
     desks: BTreeMap<Product, tokio::sync::Mutex<Option<Desk>>>,
     pub(super) places: Semaphore,
@@ -126,6 +118,9 @@ pub(super) struct Shared {
 /// Runs a helper until `shutdown` is done, within a tokio runtime that has all drivers. `signs`: who is told that it lives,
 /// and how often.
 ///
+/// What is under way is finished or taken back before anything else is looked at: what keeps new orders from coming keeps
+/// nothing from that.
+///
 /// # Errors
 /// [`HelperError`], before the socket is there.
 pub async fn run(
@@ -134,9 +129,7 @@ pub async fn run(
     signs: Option<(Notifier, Duration)>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), HelperError> {
-    let account = Account::find(&config.agent_user, config.agent_group.as_deref())?;
     let files = open_ground(&config.data_dir)?;
-    ground::check_folder(config.socket.parent().unwrap_or(Path::new("/"))).map_err(HelperError::SocketGround)?;
     let pins = Pins {
         fleet: config.fleet,
         node: config.node,
@@ -144,29 +137,13 @@ pub async fn run(
         products: config.products.keys().cloned().collect(),
         platform: platform(),
     };
-    let folder = config.data_dir.join("documents");
-    let archive = Archive::open(pins, Arc::clone(&files), &folder);
-    let archive = archive.map_err(|source| HelperError::Archive { path: folder, source })?;
-    let archive: SharedArchive = Arc::new(Mutex::new(archive));
+    let memory = Memory::new(pins, Arc::clone(&files), config.data_dir.join("documents"));
+    let memory: SharedMemory = Arc::new(Mutex::new(memory));
     let (stop, stopping) = watch::channel(false);
-    let mut desks = BTreeMap::new();
-    for (product, how) in &config.products {
-        let settings = Settings {
-            product: product.clone(),
-            folder: config.product_dir(product),
-            config: how.clone(),
-            room: Room { keep_free_bytes: config.keep_free_bytes, slot_bytes: config.slot_bytes },
-            artifact_bytes: config.artifact_bytes,
-            boot: this_boot(),
-        };
-        let desk = Desk::open(settings, Arc::clone(&files), Arc::clone(&archive), stopping.clone()).await;
-        let desk = desk.map_err(|source| HelperError::Product { product: product.clone(), source })?;
-        desks.insert(product.clone(), tokio::sync::Mutex::new(Some(desk)));
-    }
+    let (desks, opened) = open_desks(&config, &files, &memory, &stopping).await;
     let shared = Arc::new(Shared {
-        account,
         patience,
-        archive,
+        memory,
         desks,
         places: Semaphore::new(CONNECTIONS),
         large: Arc::default(),
@@ -179,21 +156,41 @@ pub async fn run(
         tasks.spawn(recover(Arc::clone(&shared), product, begun));
         let _ = locked.await;
     }
+    tokio::pin!(shutdown);
+    let door = match opened {
+        // Whose folders these are is not known: the documents are not touched.
+        Err(error) => Err(error),
+        Ok(()) => {
+            shared.look().await;
+            open_door(&config)
+        }
+    };
+    let (account, listener, _file) = match door {
+        Ok(door) => door,
+        Err(error) => {
+            tracing::error!("{error}: what is under way is finished or taken back first");
+            tokio::select! {
+                () = &mut shutdown => {}
+                () = all(&mut tasks) => {}
+            }
+            shared.end(&stop).await;
+            tasks.shutdown().await;
+            return Err(error);
+        }
+    };
     tasks.spawn(tidy(Arc::clone(&shared)));
     if let Some(signs) = signs {
         tasks.spawn(give_signs(Arc::clone(&shared), signs));
     }
-    let (listener, _file) = Socket::bind(&config.socket, Some(account.gid))?.into_parts();
     let threads = Arc::new(Semaphore::new(THREADS as usize));
     tracing::info!("installing for {} of fleet {}; the socket is {}", config.node, config.fleet, config.socket.display());
 
-    tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             (thread, accepted) = accept(&listener, &threads) => match accepted {
                 Ok(stream) => {
-                    tasks.spawn(peer::admit(Arc::clone(&shared), stream, thread));
+                    tasks.spawn(peer::admit(Arc::clone(&shared), account, stream, thread));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection is lost");
@@ -201,26 +198,64 @@ pub async fn run(
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                if let Err(error) = ended {
-                    std::panic::resume_unwind(error.into_panic());
-                }
-            }
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => heed(ended),
         }
     }
-    stop.send_replace(true);
-    // What is in the middle of something stops after its present operation.
-    for desk in shared.desks.values() {
-        if let Some(desk) = desk.lock().await.take() {
-            desk.shutdown().await;
-        }
-    }
+    shared.end(&stop).await;
     tasks.shutdown().await;
     // A thread that hangs in what its peer has sent ends with the process.
     if timeout(patience.frame, threads.acquire_many(THREADS)).await.is_err() {
         tracing::warn!("a connection does not end: it is left");
     }
     Ok(())
+}
+
+/// The desks that can be opened; and the first reason why another cannot.
+async fn open_desks(
+    config: &HelperConfig,
+    files: &Arc<dyn Files>,
+    memory: &SharedMemory,
+    stopping: &watch::Receiver<bool>,
+) -> (BTreeMap<Product, tokio::sync::Mutex<Option<Desk>>>, Result<(), HelperError>) {
+    let (mut desks, mut opened) = (BTreeMap::new(), Ok(()));
+    for (product, how) in &config.products {
+        let settings = Settings {
+            product: product.clone(),
+            folder: config.product_dir(product),
+            config: how.clone(),
+            room: Room { keep_free_bytes: config.keep_free_bytes, slot_bytes: config.slot_bytes },
+            artifact_bytes: config.artifact_bytes,
+            boot: this_boot(),
+        };
+        match Desk::open(settings, Arc::clone(files), Arc::clone(memory), stopping.clone()).await {
+            Ok(desk) => {
+                desks.insert(product.clone(), tokio::sync::Mutex::new(Some(desk)));
+            }
+            Err(source) => opened = opened.and(Err(HelperError::Product { product: product.clone(), source })),
+        }
+    }
+    (desks, opened)
+}
+
+/// Who may come, and where.
+fn open_door(config: &HelperConfig) -> Result<(Account, UnixListener, SocketFile), HelperError> {
+    let account = Account::find(&config.agent_user, config.agent_group.as_deref())?;
+    ground::check_folder(config.socket.parent().unwrap_or(Path::new("/"))).map_err(HelperError::SocketGround)?;
+    let (listener, file) = Socket::bind(&config.socket, Some(account.gid))?.into_parts();
+    Ok((account, listener, file))
+}
+
+/// Until all of them have ended.
+async fn all(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        heed(ended);
+    }
+}
+
+fn heed(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        std::panic::resume_unwind(error.into_panic());
+    }
 }
 
 /// The next connection, once there is a thread for it. Cancel safe.
@@ -276,6 +311,7 @@ async fn tidy(shared: Arc<Shared>) {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             _ = looks.tick() => {}
         }
+        shared.look().await;
         for desk in shared.desks.values() {
             if let Ok(mut desk) = desk.try_lock()
                 && let Some(desk) = desk.as_mut()
@@ -287,26 +323,40 @@ async fn tidy(shared: Arc<Shared>) {
 }
 
 impl Shared {
+    /// Opens the archive, where it could not be read until now.
+    async fn look(&self) {
+        let memory = Arc::clone(&self.memory);
+        blocking(move || memory.lock().unwrap_or_else(PoisonError::into_inner).look()).await;
+    }
+
+    /// What is in the middle of something stops after its present operation.
+    async fn end(&self, stop: &watch::Sender<bool>) {
+        stop.send_replace(true);
+        for desk in self.desks.values() {
+            if let Some(desk) = desk.lock().await.take() {
+                desk.shutdown().await;
+            }
+        }
+    }
+
     pub(super) fn has(&self, product: &Product) -> bool {
         self.desks.contains_key(product)
     }
 
     /// Keeps a document, or says why not. Its bytes come back.
     pub(super) async fn take(&self, bytes: Vec<u8>) -> (Reply, Vec<u8>) {
-        let archive = Arc::clone(&self.archive);
-        let (offered, bytes) = blocking(move || {
-            let mut archive = archive.lock().unwrap_or_else(PoisonError::into_inner);
-            (archive.offer(&bytes, clock::wall()), bytes)
+        let memory = Arc::clone(&self.memory);
+        blocking(move || {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let reply = match memory.archive().map(|archive| archive.offer(&bytes, clock::wall())) {
+                Ok(Ok(kept)) => Reply::Taken { digest: kept.digest, fresh: kept.fresh },
+                Ok(Err(error @ OfferError::Disk(_))) => refused((Why::Disk, error.to_string())),
+                Ok(Err(error)) => refused((Why::Document, error.to_string())),
+                Err(closed) => refused((Why::Disk, closed.to_string())),
+            };
+            (reply, bytes)
         })
-        .await;
-        let reply = match offered {
-            Ok(kept) => Reply::Taken { digest: kept.digest, fresh: kept.fresh },
-            Err(error) => {
-                let why = if matches!(error, OfferError::Disk(_)) { Why::Disk } else { Why::Document };
-                Reply::Refused { why, text: Reason::lossy(&error.to_string()) }
-            }
-        };
-        (reply, bytes)
+        .await
     }
 
     /// Carries an order out. The open file comes back, to be closed by whoever received it.

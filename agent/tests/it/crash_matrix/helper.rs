@@ -3,14 +3,14 @@
 //!
 //! What it has said it has taken, it has after the cut: no older fleet, roster or generation counts again, and no floor falls.
 //! Nor does what a newer fleet document ended: whether the helper would install by it is asked in every cell.
-//! And it starts: what it cannot read back stops it, so that must never come of a cut.
+//! And it opens: what it cannot read back keeps everything new out, so that must never come of a cut.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use groundswell_agent::agent::platform;
 use groundswell_agent::clock;
-use groundswell_agent::helper::archive::{Archive, Pins};
+use groundswell_agent::helper::archive::{Archive, ArchiveError, Pins};
 use groundswell_agent::identity;
 use groundswell_core::digest::Digest;
 use groundswell_core::number::Sequence;
@@ -109,7 +109,7 @@ impl Stage {
         Self { pins, steps, release, rollout, wall: clock::wall().plus_seconds(2 * 86_400), syncs }
     }
 
-    fn open(&self, memory: &Memory) -> std::io::Result<Archive> {
+    fn open(&self, memory: &Memory) -> Result<Archive, ArchiveError> {
         Archive::open(self.pins.clone(), Arc::new(memory.clone()), &folder())
     }
 

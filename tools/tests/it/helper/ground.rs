@@ -195,22 +195,6 @@ fn something_else_in_the_place_of_the_socket() {
     assert!(told.contains("is in the way and is not a socket"), "{told}");
 }
 
-#[tokio::test]
-async fn a_floor_that_cannot_be_read_is_not_forgotten() {
-    let mut bench = Bench::running();
-    bench.installed(&bench.world.papers(1), &program(1)).await;
-    bench.kill();
-    for name in ["floor-of-bcd", "floor-time", "fleet-in-force"] {
-        let path = bench.path("data/documents").join(name);
-        let held = fs::read(&path).unwrap();
-        fs::write(&path, "torn").unwrap();
-        let told = bench.refuses_to_start();
-        assert!(told.contains(&format!("{name} is damaged")), "{told}");
-        fs::write(&path, held).unwrap();
-    }
-    bench.start();
-}
-
 #[test]
 fn a_second_helper_on_the_same_folder() {
     let bench = Bench::running();
