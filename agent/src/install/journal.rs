@@ -161,7 +161,7 @@ mod tests {
     use std::fs;
 
     use groundswell_core::digest::Digest;
-    use groundswell_core::install::{Boot, Contents, Slot, Starts, Transaction, Way};
+    use groundswell_core::install::{Boot, Contents, Counted, Slot, Starts, Transaction, Way};
     use groundswell_core::number::Sequence;
     use groundswell_core::text::{Reason, Version};
 
@@ -241,11 +241,22 @@ mod tests {
         let of_now = serde_json::to_string(&Line { spec: 1, entry: entry(Mark::Watch(first())) }).unwrap();
         let (before, after) = of_now.split_once(r#""watch":{"#).unwrap();
         let (_, after) = after.split_once('}').unwrap();
-        let json = format!(r#"{before}"watch":{{"starts":2}}{after}"#);
-        fs::write(folder.path().join(NAME), format!("{} {json}\n", checksum(json.as_bytes()))).unwrap();
-        let starts = Starts { count: 2, ..Starts::default() };
+        let read = |starts: &str| {
+            let json = format!(r#"{before}"watch":{starts}{after}"#);
+            fs::write(folder.path().join(NAME), format!("{} {json}\n", checksum(json.as_bytes()))).unwrap();
+            match open(folder.path()).last() {
+                Some(Entry { mark: Mark::Watch(starts), .. }) => starts.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let starts = read(r#"{"starts":2}"#);
+        assert_eq!(starts, Starts { count: 2, ..Starts::default() });
         assert!(!starts.boot.is(&starts.boot));
-        assert_eq!(open(folder.path()).last(), Some(&entry(Mark::Watch(starts))));
+        // One that does not tell how many of its starts were the first in a run of the machine.
+        let starts = read(r#"{"starts":3,"boot":"this","stops":1,"stopped":true}"#);
+        assert_eq!(starts, Starts { count: 3, boots: 0, boot: Boot("this".to_owned()), stops: 1, stopped: true });
+        assert_eq!((starts.runs(Counted::Starts), starts.ends(Counted::Starts)), (1, 2));
+        assert_eq!((starts.runs(Counted::Boots), starts.ends(Counted::Boots)), (3, 0));
     }
 
     #[test]

@@ -135,23 +135,23 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
         // whether it got that far.
         Mark::Activate(starts) if manner.restarts_machine => trial(after_boot(found, transaction, starts.count)),
         Mark::Activate(starts) | Mark::Watch(starts) if is_over(found, mark, starts, manner) => {
-            let times = format!("started {} times without being confirmed", starts.count);
+            let times = |starts: u32| format!("started {starts} times without being confirmed");
             // An agent that ended says nothing of what it had started; a machine that went down may have been taken down by it.
             match starts.boot.is(&found.boot) {
-                true => give_back(&format!("{times}, for this agent ended each time"), false),
-                false => give_back(&times, true),
+                true => give_back(&format!("{}, for this agent ended each time", times(starts.count)), false),
+                false => give_back(&times(starts.runs(manner.counted)), true),
             }
         }
         Mark::Activate(starts) => {
             let mut operations = vec![Operation::Verify(to, contents.clone())];
-            operations.extend(start(found, transaction, manner, &starts.again(true, &found.boot)));
+            operations.extend(start(found, transaction, manner, &starts.again(true, &found.boot, manner.counted)));
             trial(operations)
         }
         Mark::Reboot { boot, .. } if boot.is(&found.boot) => restarting(vec![Operation::Restart(to, contents.clone())]),
         Mark::Reboot { starts, .. } => trial(after_boot(found, transaction, *starts)),
         Mark::Watch(starts) => {
             let mut operations = Vec::new();
-            let now = starts.again(counts(found, mark, starts, manner), &found.boot);
+            let now = starts.again(counts(found, mark, starts, manner), &found.boot, manner.counted);
             if manner.counted != Counted::Elsewhere && now != *starts {
                 operations.push(note(Mark::Watch(now)));
             }
@@ -186,15 +186,20 @@ fn counts(found: &Found, mark: &Mark, starts: &Starts, manner: Manner) -> bool {
     }
 }
 
-/// Whether it would be one too many.
+/// Whether it would be one too many. What ended the last start is counted apart: by the machine, or by the agent in this run of
+/// it. A power cut does not make a build guilty of what befell the agent.
 fn is_over(found: &Found, mark: &Mark, starts: &Starts, manner: Manner) -> bool {
-    starts.count >= manner.trial_starts && !starts.stopped && counts(found, mark, starts, manner)
+    let ended = match starts.boot.is(&found.boot) {
+        true => starts.ends(manner.counted).saturating_add(1),
+        false => starts.runs(manner.counted),
+    };
+    ended >= manner.trial_starts && !starts.stopped && counts(found, mark, starts, manner)
 }
 
 /// The machine was restarted, for this or by accident: a trial, if it started from the new version.
 fn after_boot(found: &Found, transaction: &Transaction, count: u32) -> Vec<Operation> {
     let (to, contents) = (transaction.to, &transaction.contents);
-    let starts = Starts { count, ..Starts::first(found.boot.clone()) };
+    let starts = Starts { count, boots: count, ..Starts::first(found.boot.clone()) };
     vec![
         Operation::Booted(to, contents.clone()),
         Operation::Keep(to, contents.clone()),

@@ -121,6 +121,10 @@ pub struct Starts {
     /// Those that count, the present one included.
     #[serde(rename = "starts")]
     pub count: u32,
+    /// How many of them were the first in a run of the machine: what ends a run may be the version, whoever ended the other
+    /// starts. Entries of older builds have none, which counts as by [`Starts::runs`].
+    #[serde(default)]
+    pub boots: u32,
     /// The run of the machine in which it was started last. Entries of older builds have none, which counts as another one.
     #[serde(default)]
     pub boot: Boot,
@@ -136,14 +140,33 @@ impl Starts {
     /// The first start, in this run of the machine.
     #[must_use]
     pub fn first(boot: Boot) -> Self {
-        Self { count: 1, boot, stops: 0, stopped: false }
+        Self { count: 1, boots: 1, boot, stops: 0, stopped: false }
     }
 
     /// One more, in this run of the machine.
     #[must_use]
-    pub fn again(&self, counts: bool, boot: &Boot) -> Self {
-        let count = self.count.saturating_add(u32::from(counts && !self.stopped));
-        Self { count, boot: boot.clone(), stops: self.stops, stopped: false }
+    pub fn again(&self, counts: bool, boot: &Boot, counted: Counted) -> Self {
+        let counts = counts && !self.stopped;
+        let count = self.count.saturating_add(u32::from(counts));
+        let boots = self.runs(counted).saturating_add(u32::from(counts && !self.boot.is(boot)));
+        Self { count, boots, boot: boot.clone(), stops: self.stops, stopped: false }
+    }
+
+    /// In how many runs of the machine it was started. Where an older build counted starts of both kinds as one, they were the
+    /// agent's: no machine is said to have gone down of which that is not known.
+    #[must_use]
+    pub fn runs(&self, counted: Counted) -> u32 {
+        match (self.boots, counted) {
+            (0, Counted::Starts) => self.count.min(1),
+            (0, Counted::Boots | Counted::Elsewhere) => self.count,
+            (boots, _) => boots,
+        }
+    }
+
+    /// How many starts of it ended without the machine.
+    #[must_use]
+    pub fn ends(&self, counted: Counted) -> u32 {
+        self.count.saturating_sub(self.runs(counted))
     }
 
     /// The agent ends in an orderly way; `None` where that has happened too often to excuse anything.

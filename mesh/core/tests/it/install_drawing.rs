@@ -56,7 +56,7 @@ fn marks() -> Vec<Mark> {
     let mut marks = vec![Mark::Stage, Mark::Switch, Mark::Confirm, Mark::Closed];
     for starts in [1, TRIAL_STARTS] {
         for boot in boots() {
-            let first = Starts { count: starts, ..Starts::first(boot.clone()) };
+            let first = Starts { count: starts, boots: starts, ..Starts::first(boot.clone()) };
             for starts in [Starts { stopped: true, ..first.clone() }, first] {
                 marks.extend([Mark::Activate(starts.clone()), Mark::Watch(starts)]);
             }

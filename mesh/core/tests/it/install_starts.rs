@@ -124,8 +124,43 @@ fn an_agent_that_ends_again_and_again_has_no_product_of_its_own_or_anothers_blam
             assert!(matches!(&ending, Ending::Reverted(_, reason, false) if reason.as_str().contains("3 times")), "{ending:?}");
         }
     }
-    // A machine that goes down each time may have been taken down by it.
-    let (_, ending) = start(on_trial(Starts { count: 3, ..first() }, "this"), "other", CHILD);
+}
+
+/// Goes through starts of a child of the agent in these runs of the machine, and says what each comes to: `None` while the trial
+/// goes on, otherwise whether the release is to blame.
+fn ends_in(disk: Found, runs: &[&str]) -> Vec<Option<bool>> {
+    let mut disk = disk;
+    let starts = runs.iter().map(|run| {
+        let (next, ending) = start(disk.clone(), run, CHILD);
+        disk = next;
+        match ending {
+            Ending::Trial(_) => None,
+            Ending::Reverted(_, _, at_fault) => Some(at_fault),
+            other => panic!("{other:?}"),
+        }
+    });
+    starts.collect()
+}
+
+#[test]
+fn a_power_cut_among_ends_of_the_agent_denies_no_build() {
+    let disk = || on_trial(Starts::first(boot("1")), "1");
+    assert_eq!(ends_in(disk(), &["1", "1", "2"]), [None; 3], "twice the agent, once the machine");
+    assert_eq!(ends_in(disk(), &["1", "1", "2", "2"]), [None, None, None, Some(false)], "three times the agent");
+    assert_eq!(ends_in(disk(), &["2", "2", "3", "3"]), [None; 4], "twice each");
+    // A machine that goes down each time may have been taken down by it, whatever befell the agent meanwhile.
+    assert_eq!(ends_in(disk(), &["2", "3", "4"]), [None, None, Some(true)]);
+    assert_eq!(ends_in(disk(), &["2", "2", "3", "3", "4"]), [None, None, None, None, Some(true)]);
+}
+
+#[test]
+fn what_an_older_build_counted_as_one_blames_no_build_for_the_agent() {
+    let of_old = |count| on_trial(Starts { count, boots: 0, ..Starts::first(boot("1")) }, "1");
+    assert_eq!(ends_in(of_old(3), &["1"]), [Some(false)]);
+    assert_eq!(ends_in(of_old(3), &["2", "3", "4"]), [None, None, Some(true)], "of no machine is it known that it went down");
+    assert_eq!(ends_in(of_old(2), &["1", "1"]), [None, Some(false)]);
+    // Where only runs of the machine were counted they count on.
+    let (_, ending) = start(of_old(3), "2", MANNER);
     assert!(matches!(ending, Ending::Reverted(_, _, true)), "{ending:?}");
 }
 
@@ -145,9 +180,10 @@ fn the_starts_of_the_agent_itself_are_counted_by_its_supervisor_alone() {
 #[test]
 fn a_start_of_which_no_run_of_the_machine_is_known_counts() {
     for (noted, this) in [("", "this"), ("", "")] {
-        let (_, ending) = start(on_trial(Starts { count: 3, boot: boot(noted), ..first() }, this), this, MANNER);
+        let noted = |count| Starts { count, boots: count, boot: boot(noted), ..first() };
+        let (_, ending) = start(on_trial(noted(3), this), this, MANNER);
         assert!(matches!(ending, Ending::Reverted(..)), "{ending:?}");
-        let (next, ending) = start(on_trial(Starts { count: 2, boot: boot(noted), ..first() }, this), this, MANNER);
+        let (next, ending) = start(on_trial(noted(2), this), this, MANNER);
         assert!(is_on_trial(&ending));
         let Some(Entry { mark: Mark::Watch(starts), .. }) = next.entry else { panic!("on trial") };
         assert_eq!((starts.count, starts.boot), (3, boot(this)));
