@@ -78,6 +78,21 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
+/// The same, with what older builds do not know behind it: they read what comes before.
+pub(super) fn encode_with<T: Serialize, U: Serialize>(value: &T, more: &U) -> Vec<u8> {
+    let mut bytes = encode(value);
+    bytes.extend(postcard::to_allocvec(more).expect("plain data encodes into memory"));
+    bytes
+}
+
+/// Reads what [`encode_with`] wrote; the default of `U` where an older build wrote it, with nothing behind it.
+pub(super) fn decode_with<T: for<'de> Deserialize<'de>, U: for<'de> Deserialize<'de> + Default>(bytes: &[u8]) -> Option<(T, U)> {
+    let (&VERSION, encoded) = bytes.split_first()? else { return None };
+    let (value, more) = postcard::take_from_bytes(encoded).ok()?;
+    let more = if more.is_empty() { U::default() } else { postcard::from_bytes(more).ok()? };
+    Some((value, more))
+}
+
 /// Reads what [`encode`] wrote; `None` when it is damaged or of another version.
 pub(super) fn decode<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<T> {
     match bytes.split_first() {

@@ -207,7 +207,7 @@ impl Stored {
                 Some(StoreKey::Record(node, kind)) => stored.records.push((RecordKey { node, kind }, value)),
                 Some(StoreKey::Own) => stored.own = Some(decode(&value).ok_or(OpenError::Damaged { what: "own numbers" })?),
                 Some(StoreKey::Life(product)) => {
-                    let kept = decode(&value).ok_or(OpenError::Damaged { what: "life of a product" })?;
+                    let kept = Kept::decode(&value).ok_or(OpenError::Damaged { what: "life of a product" })?;
                     stored.lives.insert(product, kept);
                 }
                 Some(StoreKey::Warden) => stored.duty = Some(Duty::read(&value).ok_or(OpenError::Damaged { what: "promises" })?),

@@ -8,7 +8,7 @@ use rand_chacha::rand_core::Rng as _;
 use super::Node;
 use super::effect::{Effect, Event, Step};
 use super::hold::Hold;
-use super::keys::{StoreKey, encode};
+use super::keys::StoreKey;
 use super::life::{Act, Kept};
 use super::mission::Orders;
 use super::sight::NodeSight;
@@ -129,7 +129,7 @@ impl Node {
         }
         let changed = after != *before;
         if changed {
-            self.persist(&StoreKey::Life(product.clone()), Some(encode(&after)));
+            self.persist(&StoreKey::Life(product.clone()), Some(after.encode()));
             self.publish_status(now);
         }
         let moved = changed || !steps.is_empty();
@@ -170,7 +170,7 @@ impl Node {
             let running: Vec<(Product, Vec<u8>)> = self
                 .lives
                 .iter_mut()
-                .filter_map(|(product, life)| life.put_down(now).then(|| (product.clone(), encode(&life.kept))))
+                .filter_map(|(product, life)| life.put_down(now).then(|| (product.clone(), life.kept.encode())))
                 .collect();
             for (product, kept) in running {
                 self.persist(&StoreKey::Life(product), Some(kept));

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::super::effect::{Install, Step};
 use super::super::hold::Hold;
-use super::stopwatch::Stopwatch;
+use super::stopwatch::{Absence, Stopwatch};
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
 use crate::install::Contents;
@@ -67,10 +67,9 @@ impl Life {
                     at(attempt.proof.as_ref().map_or(now.boot, |proof| proof.due(attempt.upgrade_timeout_ms)));
                 }
                 Phase::Activating => {
-                    at(attempt.upgrade.due(attempt.upgrade_timeout_ms));
+                    at(attempt.upgrade.due(attempt.upgrade_timeout_ms.saturating_add(self.absence_ms())));
                     if let Some(resumed) = self.now.resumed {
                         at(resumed.after_ms(HEALTH_AFTER_START_MS));
-                        at(resumed.after_ms(HEALTH_AFTER_START_MS.min(attempt.upgrade_timeout_ms)));
                     }
                     if let (Some(activated), Some(since)) = (self.now.activated, healthy_since) {
                         at(activated.max(since).after_ms(attempt.confirm_after_ms));
@@ -312,6 +311,7 @@ impl Life {
             reverting: None,
             proof: None,
         });
+        self.kept.absence = Absence::start(now);
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
         self.now.activated = None;
@@ -363,20 +363,11 @@ impl Life {
             acts.push(self.revert(now, self.health_reason("unhealthy"), true));
         } else if !alone && confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
             acts.push(self.confirm(now, attempt.release));
-        } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
+        } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms.saturating_add(self.absence_ms()) {
             let release = attempt.release;
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);
             let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
-            if let Some(looked_at) = self.cut_short(now, attempt) {
-                if now.boot < looked_at {
-                    self.now.hold = Some(Hold::Undecided(Reason::lossy("it has just been started again")));
-                } else {
-                    self.now.untried = Some(reason);
-                    acts.extend(self.insist_on_the_untried(now, release));
-                }
-                return;
-            }
             if alone && self.now.activated.is_some() && (healthy == Some(true) || undecided.is_some()) {
                 let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
                 acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
@@ -393,21 +384,21 @@ impl Life {
                 // A switch that the device has not come to the end of tells nothing of what is switched to.
                 None => acts.push(self.revert(now, reason, self.now.activated.is_some())),
             }
+        } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
+            let reason = Reason::lossy("its machine was off for a while, and it has the rest of its time");
+            self.now.hold = Some(Hold::Undecided(reason));
         }
         if let Some(mission) = mine {
             self.kept.rollout = Some(mission.seen.clone());
         }
     }
 
-    /// Where the agent itself on trial had nearly all of its time while it did not run, as after a power cut or a step of the clock:
-    /// until when it is looked at all the same, which must lie well before its supervisor ends it. Nothing is known of it then,
-    /// unless it fails.
-    fn cut_short(&self, now: Now, attempt: &Attempt) -> Option<Time> {
-        let resumed = self.now.resumed.filter(|_| self.now.company.is_some() && self.healthy() != Some(false))?;
-        let whole_ms = attempt.upgrade_timeout_ms;
-        let before_ms = attempt.upgrade.elapsed_ms(now).saturating_sub(now.boot.since_ms(resumed));
-        let share_ms = whole_ms.saturating_sub(before_ms);
-        (share_ms < whole_ms / 4).then(|| resumed.after_ms(HEALTH_AFTER_START_MS.min(whole_ms)))
+    /// What does not count as time of the agent itself on trial: that in which its machine was off. Any other product is waited for
+    /// as long as it takes; an agent has to be done before its supervisor ends it, which gives it its whole time in each run of the
+    /// machine. So what it had in all its runs decides, and one that takes its machine down again and again is judged like any
+    /// other, or has used up its starts first.
+    fn absence_ms(&self) -> u64 {
+        self.now.company.map_or(0, |_| self.kept.absence.ms())
     }
 
     /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a

@@ -19,10 +19,11 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use self::stopwatch::Stopwatch;
+use self::stopwatch::{Absence, Stopwatch};
 use super::effect::{Install, Step};
 use super::hold::Hold;
 use super::input::{Health, LocalPolicy};
+use super::keys::{decode_with, encode_with};
 use crate::digest::Digest;
 use crate::limits::{DENIED, VERDICTS};
 use crate::number::Sequence;
@@ -56,6 +57,22 @@ pub(crate) struct Kept {
     pub(crate) denied: Vec<Digest>,
     /// Failures before activation of one release.
     pub(crate) tries: Option<Tries>,
+    /// How long the machine was off in the upgrade under way. Kept behind all else: older builds know nothing of it.
+    #[serde(skip)]
+    pub(crate) absence: Absence,
+}
+
+impl Kept {
+    /// The form that is stored.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        encode_with(self, &self.absence)
+    }
+
+    /// Reads it; `None` when it is damaged or of another version.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kept, absence) = decode_with(bytes)?;
+        Some(Self { absence, ..kept })
+    }
 }
 
 /// The terms of an upgrade, frozen when it starts: a later generation does not change the rules under way.
@@ -192,7 +209,8 @@ impl Life {
     /// Opened from what was kept; stopwatches go on, a mere claim is withdrawn (rule 3, cases D5 and D11).
     pub(crate) fn open(mut kept: Kept, now: Now) -> Self {
         if let Some(attempt) = &mut kept.attempt {
-            attempt.upgrade.resume(now);
+            let gap_ms = attempt.upgrade.resume(now);
+            kept.absence.resume(gap_ms, now);
             for watch in attempt.soak.iter_mut().chain(&mut attempt.proof) {
                 watch.resume(now);
             }
@@ -220,6 +238,7 @@ impl Life {
             return false;
         };
         attempt.upgrade.put_down(now);
+        self.kept.absence.put_down(now);
         for watch in attempt.soak.iter_mut().chain(&mut attempt.proof) {
             watch.put_down(now);
         }

@@ -26,12 +26,13 @@ impl Stopwatch {
         Self { started_at: now.wall, carried_ms: 0, put_down_at: now.wall, running_since_ms: now.boot.0 }
     }
 
-    /// Goes on after a restart: the time off counts, as the wall clock tells it.
-    pub(crate) fn resume(&mut self, now: Now) {
+    /// Goes on after a restart: the time off counts, as the wall clock tells it. How much that is, since the last time put down.
+    pub(crate) fn resume(&mut self, now: Now) -> u64 {
         let off_ms = now.wall.since_seconds(self.put_down_at).saturating_mul(1_000);
         self.carried_ms = self.carried_ms.saturating_add(off_ms);
         self.put_down_at = now.wall;
         self.running_since_ms = now.boot.0;
+        off_ms
     }
 
     /// Takes down what has elapsed, to be kept on disk: a later restart trusts the wall clock only from here on.
@@ -54,6 +55,40 @@ impl Stopwatch {
     /// When it was started, by this node's wall clock of then.
     pub(crate) fn started_at(&self) -> Timestamp {
         self.started_at
+    }
+}
+
+/// How much of a stopwatch's time the machine was off. Of that a version had nothing; of the time in which its machine ran it had
+/// all, whether or not it was up: otherwise one that ends again and again would never have had its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Absence {
+    off_ms: u64,
+    /// CLOCK_BOOTTIME when the stopwatch was last put down.
+    put_down_ms: u64,
+}
+
+impl Absence {
+    /// None yet.
+    pub(crate) fn start(now: Now) -> Self {
+        Self { off_ms: 0, put_down_ms: now.boot.0 }
+    }
+
+    /// Along with the stopwatch.
+    pub(crate) fn put_down(&mut self, now: Now) {
+        self.put_down_ms = now.boot.0;
+    }
+
+    /// After a restart, before which the stopwatch was put down `gap_ms` ago. What the clock that goes on while the machine runs
+    /// says of that was no absence; it begins anew with the machine. A step of the wall clock is one.
+    pub(crate) fn resume(&mut self, gap_ms: u64, now: Now) {
+        let ran_ms = now.boot.0.checked_sub(self.put_down_ms).unwrap_or_default();
+        self.off_ms = self.off_ms.saturating_add(gap_ms.saturating_sub(ran_ms));
+        self.put_down_ms = now.boot.0;
+    }
+
+    /// In milliseconds.
+    pub(crate) fn ms(&self) -> u64 {
+        self.off_ms
     }
 }
 
@@ -87,5 +122,19 @@ mod tests {
         watch.put_down(now(60_000, 1_800_000_000));
         watch.resume(now(100, 1_800_000_020));
         assert_eq!(watch.elapsed_ms(now(1_100, 1_800_000_021)), 81_000);
+    }
+
+    #[test]
+    fn a_machine_was_off_where_its_clock_began_anew_and_not_where_only_the_agent_ended() {
+        let mut absence = Absence::start(now(500_000, 0));
+        absence.resume(30_000, now(530_000, 0));
+        assert_eq!(absence.ms(), 0, "the same run of the machine");
+        absence.resume(3_630_000, now(560_000, 0));
+        assert_eq!(absence.ms(), 3_600_000, "the wall clock was stepped");
+        absence.put_down(now(600_000, 0));
+        absence.resume(90_000, now(20_000, 0));
+        assert_eq!(absence.ms(), 3_690_000, "another run");
+        absence.resume(0, now(10_000, 0));
+        assert_eq!(absence.ms(), 3_690_000, "a clock set back takes nothing away");
     }
 }

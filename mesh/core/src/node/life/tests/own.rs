@@ -1,6 +1,8 @@
 //! The life of an agent that is its own product: whether a peer answers, and what a restart of it takes away.
 
 use super::*;
+use crate::node::keys::{decode, encode};
+use crate::node::life::stopwatch::{Absence, Stopwatch};
 
 /// The agent itself: on trial and healthy since second 1, and no peer has answered.
 fn alone_on_trial(ordered: &Mission) -> Life {
@@ -99,77 +101,136 @@ fn an_agent_without_a_supervisor_is_never_replaced_and_says_so() {
     assert_eq!(life.now.hold, Some(Hold::NoSupervisor));
 }
 
-/// On trial in a run that began at 0 after this much time in which it did not run, with a store that was put down at `before`.
-fn taken_up(ordered: &Mission, company: bool, off_seconds: u64) -> Life {
-    let before = alone_on_trial(ordered);
-    let began = now(2 * SECOND).wall.seconds() + off_seconds;
-    let at = |ms: u64| Now { awake_ms: ms, boot: Time(ms), wall: Timestamp::from_seconds(began + ms / SECOND) };
-    let mut life = Life::open(before.kept, at(0));
-    life.now.company = Some(company);
-    let recovered = Recovered { running: Some(running(2, 2)), trial: Some(ordered.release), ..at_rest_on_one() };
-    assert_eq!(life.report(at(1), Report::Recovered(recovered)), []);
-    life
+/// A trial of the agent itself over several of its runs, by a clock that goes on while nothing runs.
+struct Runs {
+    life: Life,
+    ordered: Mission,
+    wall: u64,
+    /// CLOCK_BOOTTIME, in seconds.
+    boot: u64,
 }
 
-#[test]
-fn an_agent_on_trial_that_was_off_for_longer_than_its_time_is_looked_at_first_and_not_blamed() {
-    let ordered = mission("r", 2);
-    let off_seconds = ordered.upgrade_timeout_ms / SECOND + 3_600;
-    let goes_back = |mut life: Life, at: u64| {
-        let asked = steps(&advance(&mut life, at, &ordered));
-        assert!(matches!(asked[..], [Step::Revert { at_fault: false, .. }]), "{asked:?}");
-        assert_eq!(back_on_one(&mut life, at + SECOND, 2), []);
-        assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
-    };
-    for company in [true, false] {
-        for health in [None, Some(Health::Healthy), Some(Health::Unknown(Reason::lossy("status 429")))] {
-            let mut life = taken_up(&ordered, company, off_seconds);
-            assert_eq!(advance(&mut life, 2, &ordered), [], "company {company}, {health:?}");
-            assert!(matches!(life.now.hold, Some(Hold::Undecided(_))));
-            let confirms = company && health == Some(Health::Healthy);
-            if let Some(health) = health {
-                life.report(now(3 * SECOND), Report::Health(health));
+impl Runs {
+    /// Handed over to the new build, in a machine that has been up for an hour.
+    fn new() -> Self {
+        let ordered = Mission { upgrade_timeout_ms: 600 * SECOND, ..mission("r", 2) };
+        let at = Now { awake_ms: 0, boot: Time(3_600 * SECOND), wall: now(0).wall };
+        let mut before = activating(&ordered);
+        before.kept.attempt.as_mut().unwrap().upgrade = Stopwatch::start(at);
+        before.kept.absence = Absence::start(at);
+        let mut runs = Self { life: before, ordered, wall: at.wall.seconds(), boot: 3_600 };
+        runs.restarts(2, false);
+        runs
+    }
+
+    fn at(&self) -> Now {
+        Now { awake_ms: self.boot * SECOND, boot: Time(self.boot * SECOND), wall: Timestamp::from_seconds(self.wall) }
+    }
+
+    /// The agent is started anew after so many seconds, through its store; and the machine with it, or not.
+    fn restarts(&mut self, after: u64, machine: bool) {
+        self.wall += after;
+        self.boot = if machine { 20 } else { self.boot + after };
+        let kept = Kept::decode(&self.life.kept.encode()).unwrap();
+        self.life = Life::open(kept, self.at());
+        self.life.now.company = Some(true);
+        let recovered = Recovered { running: Some(running(2, 2)), trial: Some(self.ordered.release), ..at_rest_on_one() };
+        assert_eq!(self.life.report(self.at(), Report::Recovered(recovered)), []);
+    }
+
+    /// It runs for so many seconds; what is asked of the device meanwhile.
+    fn runs(&mut self, seconds: u64) -> Vec<Step> {
+        let mut asked = Vec::new();
+        for second in 1..=seconds {
+            (self.wall, self.boot) = (self.wall + 1, self.boot + 1);
+            let ordered = self.ordered.clone();
+            asked.extend(steps(&self.life.advance(self.at(), Some(&ordered), &mut |_, _| panic!("it holds its slot"))));
+            if second % 60 == 0 {
+                assert!(self.life.put_down(self.at()));
             }
-            if confirms {
-                let asked = steps(&advance(&mut life, 3 * SECOND + ordered.confirm_after_ms, &ordered));
-                assert_eq!(asked, [Step::Confirm { release: ordered.release }]);
-                continue;
-            }
-            assert_eq!(advance(&mut life, HEALTH_AFTER_START_MS, &ordered), []);
-            assert_eq!(life.deadline(now(HEALTH_AFTER_START_MS)), Some(Time(HEALTH_AFTER_START_MS + 1)));
-            goes_back(life, HEALTH_AFTER_START_MS + 1);
         }
-        // What fails is to blame, however long it was off.
-        let mut life = taken_up(&ordered, company, off_seconds);
-        life.report(now(3 * SECOND), Report::Health(Health::Failing(Reason::lossy("500"))));
-        assert!(matches!(steps(&advance(&mut life, 3 * SECOND, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
+        asked
+    }
+
+    fn is_blamed_in(mut self, seconds: u64) {
+        assert_eq!(self.runs(seconds - 1), [], "not before");
+        let asked = self.runs(1);
+        assert!(matches!(asked[..], [Step::Revert { at_fault: true, .. }]), "{asked:?}");
     }
 }
 
 #[test]
-fn an_agent_whose_time_is_short_is_looked_at_for_no_longer_than_that_before_its_supervisor_ends_it() {
-    let ordered = Mission { upgrade_timeout_ms: 60 * SECOND, ..mission("r", 2) };
-    let mut life = taken_up(&ordered, true, 3_600);
-    for at in [2, 16 * SECOND, 60 * SECOND] {
-        assert_eq!(advance(&mut life, at, &ordered), [], "at {at}");
+fn time_in_which_its_machine_was_off_is_no_time_of_the_agent_on_trial() {
+    for machine_goes_down_at in [60, 300, 540] {
+        let mut runs = Runs::new();
+        assert_eq!(runs.runs(machine_goes_down_at), []);
+        runs.restarts(7 * 86_400, true);
+        assert_eq!(runs.runs(1), []);
+        assert!(matches!(runs.life.now.hold, Some(Hold::Undecided(_))), "{:?}", runs.life.now.hold);
+        // It has the rest to be confirmed in.
+        runs.life.report(runs.at(), Report::Health(Health::Healthy));
+        let asked = runs.runs(runs.ordered.confirm_after_ms / SECOND);
+        assert_eq!(asked, [Step::Confirm { release: runs.ordered.release }]);
     }
-    let over = 60 * SECOND + 1;
-    assert_eq!(life.deadline(now(60 * SECOND)), Some(Time(over)));
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
-    back_on_one(&mut life, over + SECOND, 2);
-    assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
 }
 
 #[test]
-fn an_agent_that_was_merely_handed_over_has_no_time_beyond_its_own() {
-    let ordered = mission("r", 2);
-    let over = ordered.upgrade_timeout_ms;
-    let mut life = taken_up(&ordered, false, 20);
-    life.report(now(SECOND), Report::Health(Health::Healthy));
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: false, .. }]));
-    back_on_one(&mut life, over + SECOND, 2);
-    assert!(life.kept.attempt.as_ref().is_some_and(|attempt| attempt.proof.is_some()), "the old build decides");
-    // One that never says anything of its health has had its time.
-    let mut life = taken_up(&ordered, true, 20);
-    assert!(matches!(steps(&advance(&mut life, over, &ordered))[..], [Step::Revert { at_fault: true, .. }]));
+fn an_agent_that_says_nothing_of_itself_is_to_blame_once_it_had_its_time_in_all_its_runs() {
+    // Two seconds of it went by in the hand-over.
+    Runs::new().is_blamed_in(598);
+    // A machine that goes down late in its time, as one does that the version takes down.
+    let mut runs = Runs::new();
+    assert_eq!(runs.runs(540), []);
+    runs.restarts(90, true);
+    runs.is_blamed_in(58);
+    // An agent that ends late in its time: all of that was its own.
+    let mut runs = Runs::new();
+    assert_eq!(runs.runs(500), []);
+    runs.restarts(40, false);
+    runs.is_blamed_in(58);
+    // Again and again.
+    let mut runs = Runs::new();
+    for _ in 0..4 {
+        assert_eq!(runs.runs(120), []);
+        runs.restarts(3_600, true);
+    }
+    runs.is_blamed_in(118);
+}
+
+#[test]
+fn an_agent_that_fails_is_to_blame_however_long_its_machine_was_off() {
+    let mut runs = Runs::new();
+    runs.restarts(7_200, true);
+    runs.life.report(runs.at(), Report::Health(Health::Failing(Reason::lossy("500"))));
+    assert!(matches!(runs.runs(1)[..], [Step::Revert { at_fault: true, .. }]));
+}
+
+#[test]
+fn the_rest_of_its_time_is_waited_for_and_no_check_that_cannot_judge_blames_it() {
+    let mut runs = Runs::new();
+    assert_eq!(runs.runs(120), []);
+    runs.restarts(7_200, true);
+    assert_eq!(runs.life.deadline(runs.at()), Some(Time((20 + HEALTH_AFTER_START_MS / SECOND) * SECOND)));
+    runs.life.report(runs.at(), Report::Health(Health::Unknown(Reason::lossy("status 429"))));
+    assert_eq!(runs.runs(HEALTH_AFTER_START_MS / SECOND), []);
+    assert_eq!(runs.life.deadline(runs.at()), Some(Time((20 + 478) * SECOND)));
+    assert_eq!(runs.runs(357), []);
+    assert!(matches!(runs.runs(1)[..], [Step::Revert { at_fault: false, .. }]));
+}
+
+#[test]
+fn what_an_older_build_kept_is_read_and_reads_what_is_kept_now() {
+    let mut runs = Runs::new();
+    runs.restarts(7_200, true);
+    // As it is read: what a stopwatch does not keep is not in it.
+    let kept = Kept::decode(&runs.life.kept.encode()).unwrap();
+    assert_ne!(kept.absence, Absence::default());
+    let of_now = kept.encode();
+    assert_eq!(Kept::decode(&of_now), Some(kept.clone()));
+    let of_old = encode(&kept);
+    assert!(of_now.starts_with(&of_old) && of_now.len() > of_old.len());
+    let without = Kept { absence: Absence::default(), ..kept };
+    assert_eq!(Kept::decode(&of_old), Some(without.clone()));
+    assert_eq!(decode::<Kept>(&of_now), Some(without), "as older builds do");
+    assert_eq!(Kept::decode(&of_now[..of_now.len() - 1]), None, "what is torn is not read");
 }
