@@ -40,6 +40,8 @@ pub const RESTARTS_BACK: u32 = 3;
 /// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
 /// a few looks of an ordinary check.
 pub const HEALTH_AFTER_START_MS: u64 = 120_000;
+/// A machine whose awake clock has fallen behind the boot clock by so many milliseconds more has slept.
+pub const SLEPT_MS: u64 = 1_000;
 /// Most blobs that a status record says its node can serve.
 pub const SERVES: usize = 8;
 /// Members' changed records are kept at least this often, in milliseconds: a crash before costs a sync, never a promise.

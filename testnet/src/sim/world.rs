@@ -30,6 +30,8 @@ use super::operator::{Operator, node_secret, product};
 
 /// Documents that are kept for who replays them.
 const HANDED: usize = 256;
+/// Whoever sleeps for so long has to be found healthy anew, in milliseconds: more than a core needs to notice, whatever its clocks.
+const NO_NAP_MS: u64 = 2_000;
 /// What the second byte of a frame says: see `docs/PROTOCOL.md`.
 pub(super) const FRAME_KINDS: [&str; 6] = ["records", "direct", "announce", "graft", "prune", "sync"];
 
@@ -365,6 +367,10 @@ impl World {
             let machine = self.machine_mut(index);
             machine.asleep_until_ms = until;
             machine.slept_ms += for_ms;
+            // Nobody looks meanwhile.
+            if for_ms >= NO_NAP_MS {
+                machine.healthy_since_ms = machine.healthy_since_ms.map(|_| until);
+            }
             self.schedule(until, index, Due::Awake);
         }
     }

@@ -31,6 +31,7 @@ impl Life {
         mission: Option<&Mission>,
         ask: &mut dyn FnMut(&Self, Asking) -> Turn,
     ) -> Vec<Act> {
+        self.woken(now);
         let mut acts = Vec::new();
         if !self.now.recovered {
             acts.extend(self.insist_on_the_orphan(now));
@@ -415,7 +416,7 @@ impl Life {
             Some((super::Health::Failing(_), _)) => None,
             None => {
                 let looking = resumed.is_some_and(|resumed| now.boot < resumed.after_ms(HEALTH_AFTER_START_MS));
-                looking.then(|| Reason::lossy("nobody has looked yet since this node restarted"))
+                looking.then(|| Reason::lossy("nobody has looked yet since this node started or woke"))
             }
         }
     }

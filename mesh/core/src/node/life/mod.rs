@@ -25,7 +25,7 @@ use super::hold::Hold;
 use super::input::{Health, LocalPolicy};
 use super::keys::{decode_with, encode_with};
 use crate::digest::Digest;
-use crate::limits::{DENIED, VERDICTS};
+use crate::limits::{DENIED, SLEPT_MS, VERDICTS};
 use crate::number::Sequence;
 use crate::record::ClaimName;
 use crate::record::status::{Claim, HoldNotice, Outcome, Phase, RolloutSeen, Running, Section, Verdict};
@@ -129,13 +129,15 @@ pub(crate) struct Volatile {
     /// Release in the idle slot, verified.
     pub(crate) staged: Option<Digest>,
     pub(crate) health: Option<(Health, Time)>,
+    /// How far the awake clock lagged behind the boot clock when the machine was last known to be awake.
+    pub(crate) slept_ms: Option<u64>,
     pub(crate) blocked: Vec<HoldNotice>,
     pub(crate) policy: LocalPolicy,
     /// When the standing claim was made.
     pub(crate) claimed: Option<(Time, Timestamp)>,
     /// When the new version was started in this run.
     pub(crate) activated: Option<Time>,
-    /// When this run took up a trial that an earlier run began; a trial of the agent itself always is.
+    /// When this run took up a trial that an earlier run began, or the machine woke in it; a trial of the agent itself always is.
     pub(crate) resumed: Option<Time>,
     /// The build of the upgrade under way.
     pub(crate) build: Option<Digest>,
@@ -306,6 +308,27 @@ impl Life {
             Some((Health::Healthy, _)) => Some(true),
             Some((Health::Failing(_), _)) => Some(false),
             Some((Health::Unknown(_), _)) | None => None,
+        }
+    }
+
+    /// Nobody looked while the machine slept, and what is told of health is told when it changes: so health has held since it
+    /// woke (design, section 6), and whoever had not looked yet has time to. With every input, before anything is decided.
+    fn woken(&mut self, now: Now) {
+        let slept_ms = now.boot.0.saturating_sub(now.awake_ms);
+        let Some(before_ms) = self.now.slept_ms else {
+            self.now.slept_ms = Some(slept_ms);
+            return;
+        };
+        // Less is the clocks being read one after the other.
+        if slept_ms < before_ms.saturating_add(SLEPT_MS) {
+            return;
+        }
+        self.now.slept_ms = Some(slept_ms);
+        if let Some((Health::Healthy, since)) = &mut self.now.health {
+            *since = now.boot;
+        }
+        if self.kept.phase == Phase::Activating {
+            self.now.resumed = Some(now.boot);
         }
     }
 

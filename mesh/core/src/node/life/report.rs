@@ -16,6 +16,7 @@ use crate::time::Now;
 impl Life {
     /// Takes in a fact. Reports about anything but what is asked for now are late and change nothing.
     pub(crate) fn report(&mut self, now: Now, report: Report) -> Vec<Act> {
+        self.woken(now);
         let mut acts = Vec::new();
         match report {
             Report::Recovered(recovered) => self.recovered(now, recovered, &mut acts),

@@ -191,3 +191,76 @@ fn i6_a_build_of_the_agent_that_no_check_can_judge_goes_back_and_is_not_blamed()
     assert_eq!(back_on_one(&mut life, over + SECOND, 2), []);
     assert!(life.kept.attempt.as_ref().is_some_and(|attempt| attempt.proof.is_some()));
 }
+
+/// Awake for `awake_ms`, and asleep for `slept_ms` between.
+fn woken_at(awake_ms: u64, slept_ms: u64) -> Now {
+    Now { awake_ms, ..now(awake_ms + slept_ms) }
+}
+
+fn advance_at(life: &mut Life, at: Now, mission: &Mission) -> Vec<Step> {
+    steps(&life.advance(at, Some(mission), &mut |_, _| unreachable!("it has begun")))
+}
+
+#[test]
+fn what_was_healthy_before_the_machine_slept_is_confirmed_only_once_that_has_held_since_it_woke() {
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(SECOND), Report::Health(Health::Healthy));
+    // Nobody looked for ten minutes.
+    let slept_ms = 600 * SECOND;
+    let woke = woken_at(2 * SECOND, slept_ms);
+    assert_eq!(advance_at(&mut life, woke, &ordered), []);
+    assert_eq!(life.deadline(woke), Some(Time(woke.boot.0 + ordered.confirm_after_ms)));
+    // The monitor found it as it was, and says nothing.
+    assert_eq!(advance_at(&mut life, woken_at(6 * SECOND, slept_ms), &ordered), []);
+    let held = advance_at(&mut life, woken_at(7 * SECOND, slept_ms), &ordered);
+    assert_eq!(held, [Step::Confirm { release: ordered.release }]);
+}
+
+#[test]
+fn a_soak_that_ends_while_the_machine_sleeps_is_vouched_for_once_health_has_held_since_it_woke() {
+    let ordered = mission("r", 2);
+    let mut life = confirming(&ordered);
+    life.report(now(7 * SECOND), Report::Confirmed { release: ordered.release });
+    let slept_ms = 3_600 * SECOND;
+    assert_eq!(advance_at(&mut life, woken_at(8 * SECOND, slept_ms), &ordered), []);
+    assert_eq!(life.kept.phase, Phase::Confirmed, "time asleep counts, but health has to hold at its end");
+    advance_at(&mut life, woken_at(13 * SECOND, slept_ms), &ordered);
+    assert_eq!(life.kept.phase, Phase::Soaked);
+    // What it turns out to be on waking counts.
+    let mut life = confirming(&ordered);
+    life.report(now(7 * SECOND), Report::Confirmed { release: ordered.release });
+    life.report(woken_at(8 * SECOND, slept_ms), Report::Health(Health::Failing(Reason::lossy("gone"))));
+    advance_at(&mut life, woken_at(13 * SECOND, slept_ms), &ordered);
+    assert_eq!(life.kept.phase, Phase::Failed);
+}
+
+#[test]
+fn a_version_that_nobody_had_looked_at_when_the_machine_fell_asleep_is_not_blamed_on_waking() {
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    let slept_ms = ordered.upgrade_timeout_ms;
+    assert_eq!(advance_at(&mut life, woken_at(2 * SECOND, slept_ms), &ordered), []);
+    assert!(matches!(life.now.hold, Some(Hold::Undecided(_))));
+    life.report(woken_at(3 * SECOND, slept_ms), Report::Health(Health::Healthy));
+    assert_eq!(advance_at(&mut life, woken_at(3 * SECOND, slept_ms), &ordered), []);
+    let held = advance_at(&mut life, woken_at(8 * SECOND, slept_ms), &ordered);
+    assert_eq!(held, [Step::Confirm { release: ordered.release }]);
+}
+
+#[test]
+fn clocks_that_are_read_one_after_the_other_are_no_sleep() {
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(SECOND), Report::Health(Health::Healthy));
+    let asked = advance_at(&mut life, woken_at(5 * SECOND, SECOND), &ordered);
+    assert_eq!(asked, [], "a second is one");
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(SECOND), Report::Health(Health::Healthy));
+    let asked = advance_at(&mut life, woken_at(6 * SECOND - 999, 999), &ordered);
+    assert_eq!(asked, [Step::Confirm { release: ordered.release }]);
+}
