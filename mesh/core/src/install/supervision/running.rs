@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::decide::{State, Supervision};
 use super::{Action, Announcement, Build, Facts, Input, Notice, Terms};
-use crate::time::{Now, Time};
+use crate::time::Now;
 
 /// How often the disk is looked at while a trial runs: whether it was confirmed meanwhile.
 const LOOK_EVERY_MS: u64 = 5_000;
@@ -22,8 +22,8 @@ pub(super) struct Child {
     pub(super) since_ms: u64,
     ready: bool,
     alive_ms: u64,
-    /// When a trial must be confirmed.
-    confirm_by: Option<Time>,
+    /// When a trial must be confirmed, in awake time: it can do nothing while the machine sleeps.
+    confirm_by_ms: Option<u64>,
     /// When the files of a trial are looked at next.
     look_at_ms: u64,
     /// When a better build is looked for next, and how often; `None` while a trial runs.
@@ -41,8 +41,8 @@ pub(super) struct Child {
 
 impl Child {
     pub(super) fn new(now: Now, build: Build, better_every_ms: Option<u64>) -> Self {
-        let confirm_by = match &build {
-            Build::Trial { trial, .. } => Some(now.boot.after_ms(trial.left_ms)),
+        let confirm_by_ms = match &build {
+            Build::Trial { trial, .. } => Some(now.awake_ms.saturating_add(trial.left_ms)),
             Build::Confirmed(_) | Build::Own => None,
         };
         Self {
@@ -50,7 +50,7 @@ impl Child {
             since_ms: now.awake_ms,
             ready: false,
             alive_ms: now.awake_ms,
-            confirm_by,
+            confirm_by_ms,
             look_at_ms: now.awake_ms.saturating_add(LOOK_EVERY_MS),
             better_at_ms: better_every_ms.map(|every_ms| now.awake_ms.saturating_add(every_ms)),
             better_every_ms: better_every_ms.unwrap_or_default(),
@@ -87,7 +87,7 @@ impl Child {
         let left = |at_ms: u64| at_ms.saturating_sub(now.awake_ms);
         let Some(kill_at_ms) = self.kill_at_ms else {
             let silent = left(self.silent_at(terms));
-            let trial = self.confirm_by.map(|by| left(self.look_at_ms).min(by.since_ms(now.boot)));
+            let trial = self.confirm_by_ms.map(|by_ms| left(self.look_at_ms).min(left(by_ms)));
             let better = self.better_at_ms.map(left);
             return [trial, better].into_iter().flatten().fold(silent, u64::min);
         };
@@ -158,7 +158,7 @@ impl Supervision {
             self.ask_to_end(now, child);
             return vec![Action::Say(Notice::Kills(why)), Action::Kill];
         }
-        if child.confirm_by.is_some_and(|by| by <= now.boot || due(child.look_at_ms)) {
+        if child.confirm_by_ms.is_some_and(|by_ms| due(by_ms) || due(child.look_at_ms)) {
             child.look_at_ms = now.awake_ms.saturating_add(LOOK_EVERY_MS);
             return vec![Action::Look];
         }
@@ -182,7 +182,7 @@ impl Supervision {
         if facts.confirmed.said() == Some(&trial.build) {
             let named = trial.build.clone();
             child.build = Build::Confirmed(named.clone());
-            child.confirm_by = None;
+            child.confirm_by_ms = None;
             child.better_every_ms = self.terms.backoff_longest_ms;
             child.better_at_ms = Some(now.awake_ms.saturating_add(child.better_every_ms));
             self.backoff_ms = self.terms.backoff_ms;
@@ -190,7 +190,7 @@ impl Supervision {
             let say = Action::Say(Notice::Confirmed(named.slot));
             return (State::Running(child), vec![say, Action::Remember(named)]);
         }
-        if child.confirm_by.is_some_and(|by| by <= now.boot) {
+        if child.confirm_by_ms.is_some_and(|by_ms| by_ms <= now.awake_ms) {
             let why = "not confirmed in time".to_string();
             child.doomed = Some(why.clone());
             self.ask_to_end(now, &mut child);
@@ -201,7 +201,7 @@ impl Supervision {
 
     /// From here on nothing is expected of a child but its end.
     fn ask_to_end(&self, now: Now, child: &mut Child) {
-        child.confirm_by = None;
+        child.confirm_by_ms = None;
         child.kill_at_ms = Some(now.awake_ms.saturating_add(self.terms.stop_within_ms));
     }
 }

@@ -386,7 +386,7 @@ impl Life {
                 None => acts.push(self.revert(now, reason, self.now.activated.is_some())),
             }
         } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms {
-            let reason = Reason::lossy("its machine was off for a while, and it has the rest of its time");
+            let reason = Reason::lossy("its machine was off or asleep for a while, and it has the rest of its time");
             self.now.hold = Some(Hold::Undecided(reason));
         }
         if let Some(mission) = mine {
@@ -394,7 +394,7 @@ impl Life {
         }
     }
 
-    /// What does not count as time of the agent itself on trial: that in which its machine was off. Any other product is waited for
+    /// What does not count as time of the agent itself on trial: that in which its machine was off or asleep. Any other product is waited for
     /// as long as it takes; an agent has to be done before its supervisor ends it, which gives it its whole time in each run of the
     /// machine. So what it had in all its runs decides, and one that takes its machine down again and again is judged like any
     /// other, or has used up its starts first.

@@ -57,7 +57,7 @@ pub(crate) struct Kept {
     pub(crate) denied: Vec<Digest>,
     /// Failures before activation of one release.
     pub(crate) tries: Option<Tries>,
-    /// How long the machine was off in the upgrade under way. Kept behind all else: older builds know nothing of it.
+    /// How long the machine was off or asleep in the upgrade under way. Kept behind all else: older builds know nothing of it.
     #[serde(skip)]
     pub(crate) absence: Absence,
 }
@@ -329,6 +329,7 @@ impl Life {
         }
         if self.kept.phase == Phase::Activating {
             self.now.resumed = Some(now.boot);
+            self.kept.absence.sleep(slept_ms - before_ms);
         }
     }
 

@@ -58,7 +58,7 @@ impl Stopwatch {
     }
 }
 
-/// How much of a stopwatch's time the machine was off. Of that a version had nothing; of the time in which its machine ran it had
+/// How much of a stopwatch's time the machine was off or asleep. Of that a version had nothing; of the time in which its machine ran it had
 /// all, whether or not it was up: otherwise one that ends again and again would never have had its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Absence {
@@ -84,6 +84,11 @@ impl Absence {
         let ran_ms = now.boot.0.checked_sub(self.put_down_ms).unwrap_or_default();
         self.off_ms = self.off_ms.saturating_add(gap_ms.saturating_sub(ran_ms));
         self.put_down_ms = now.boot.0;
+    }
+
+    /// The machine slept for so long: of that a version had nothing either.
+    pub(crate) fn sleep(&mut self, ms: u64) {
+        self.off_ms = self.off_ms.saturating_add(ms);
     }
 
     /// In milliseconds.

@@ -84,6 +84,24 @@ fn a_build_that_is_never_confirmed_is_left_even_if_it_lives_and_does_not_listen(
 }
 
 #[test]
+fn a_build_on_trial_has_the_rest_of_its_time_when_the_machine_wakes() {
+    let mut world = World::settled();
+    let before = world.confirmed().unwrap();
+    world.upgrade();
+    world.feed(Input::Ready);
+    world.pass(20_000);
+    world.slept_ms += 10 * TRIAL_MS;
+    world.feed(Input::Alive);
+    world.feed(Input::Wake);
+    assert!(matches!(world.child, Some(Build::Trial { boots: 1, .. })), "{:?}", world.child);
+    for _ in 0..TRIAL_MS / 20_000 {
+        world.feed(Input::Alive);
+        world.pass(20_000);
+    }
+    assert_eq!(world.child, Some(Build::Confirmed(before)));
+}
+
+#[test]
 fn i2_power_cycles_of_a_confirmed_build_count_for_nothing() {
     let mut world = World::settled();
     let before = world.confirmed().unwrap();

@@ -26,6 +26,8 @@ pub(super) const TRIAL_MS: u64 = 900_000;
 pub(super) struct World {
     pub(super) machine: Supervision,
     pub(super) now_ms: u64,
+    /// How long the machine slept.
+    pub(super) slept_ms: u64,
     pub(super) disk: Facts,
     /// When the trial began.
     pub(super) trial_since_ms: u64,
@@ -61,6 +63,7 @@ impl World {
         Self {
             machine: Supervision::new(TERMS),
             now_ms: 1_000_000,
+            slept_ms: 0,
             disk: Facts::default(),
             trial_since_ms: 0,
             writes_fail: false,
@@ -98,7 +101,7 @@ impl World {
     }
 
     pub(super) fn now(&self) -> Now {
-        Now { awake_ms: self.now_ms, boot: Time(self.now_ms), wall: Timestamp::default() }
+        Now { awake_ms: self.now_ms, boot: Time(self.now_ms + self.slept_ms), wall: Timestamp::default() }
     }
 
     pub(super) fn facts(&self) -> Facts {

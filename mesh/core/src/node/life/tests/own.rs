@@ -108,6 +108,8 @@ struct Runs {
     wall: u64,
     /// CLOCK_BOOTTIME, in seconds.
     boot: u64,
+    /// How much of that the machine slept.
+    slept: u64,
 }
 
 impl Runs {
@@ -118,19 +120,28 @@ impl Runs {
         let mut before = activating(&ordered);
         before.kept.attempt.as_mut().unwrap().upgrade = Stopwatch::start(at);
         before.kept.absence = Absence::start(at);
-        let mut runs = Self { life: before, ordered, wall: at.wall.seconds(), boot: 3_600 };
+        let mut runs = Self { life: before, ordered, wall: at.wall.seconds(), boot: 3_600, slept: 3_600 };
         runs.restarts(2, false);
         runs
     }
 
     fn at(&self) -> Now {
-        Now { awake_ms: self.boot * SECOND, boot: Time(self.boot * SECOND), wall: Timestamp::from_seconds(self.wall) }
+        let awake_ms = (self.boot - self.slept) * SECOND;
+        Now { awake_ms, boot: Time(self.boot * SECOND), wall: Timestamp::from_seconds(self.wall) }
+    }
+
+    /// The machine sleeps.
+    fn sleeps(&mut self, seconds: u64) {
+        self.wall += seconds;
+        self.boot += seconds;
+        self.slept += seconds;
     }
 
     /// The agent is started anew after so many seconds, through its store; and the machine with it, or not.
     fn restarts(&mut self, after: u64, machine: bool) {
         self.wall += after;
         self.boot = if machine { 20 } else { self.boot + after };
+        self.slept = if machine { 0 } else { self.slept };
         let kept = Kept::decode(&self.life.kept.encode()).unwrap();
         self.life = Life::open(kept, self.at());
         self.life.now.company = Some(true);
@@ -171,6 +182,25 @@ fn time_in_which_its_machine_was_off_is_no_time_of_the_agent_on_trial() {
         runs.life.report(runs.at(), Report::Health(Health::Healthy));
         let asked = runs.runs(runs.ordered.confirm_after_ms / SECOND);
         assert_eq!(asked, [Step::Confirm { release: runs.ordered.release }]);
+    }
+}
+
+#[test]
+fn time_in_which_its_machine_slept_is_no_time_of_the_agent_on_trial() {
+    for answered in [true, false] {
+        let mut runs = Runs::new();
+        runs.life.now.company = Some(false);
+        runs.life.report(runs.at(), Report::Health(Health::Healthy));
+        assert_eq!(runs.runs(100), []);
+        runs.sleeps(86_400);
+        assert_eq!(runs.runs(60), [], "it has had no chance to reach a peer");
+        if answered {
+            runs.life.now.company = Some(true);
+            assert_eq!(runs.runs(1), [Step::Confirm { release: runs.ordered.release }]);
+        } else {
+            assert_eq!(runs.runs(437), []);
+            assert!(matches!(runs.runs(1)[..], [Step::Revert { at_fault: false, .. }]), "it has had its time");
+        }
     }
 }
 
