@@ -71,11 +71,8 @@ async fn goes_back_with_damaged(name: &str) {
     // What a person has brought back counts without a new start.
     restore(&path, &aside);
     let opens = async {
-        loop {
-            match client.document(&documents[3]).await {
-                Reply::Refused { .. } => sleep(Duration::from_millis(50)).await,
-                _ => break,
-            }
+        while let Reply::Refused { .. } = client.document(&documents[3]).await {
+            sleep(Duration::from_millis(50)).await;
         }
     };
     timeout(PATIENCE, opens).await.unwrap_or_else(|_| panic!("{name}: it stays shut"));

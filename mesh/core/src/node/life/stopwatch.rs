@@ -81,7 +81,7 @@ impl Absence {
     /// After a restart, before which the stopwatch was put down `gap_ms` ago. What the clock that goes on while the machine runs
     /// says of that was no absence; it begins anew with the machine. A step of the wall clock is one.
     pub(crate) fn resume(&mut self, gap_ms: u64, now: Now) {
-        let ran_ms = now.boot.0.checked_sub(self.put_down_ms).unwrap_or_default();
+        let ran_ms = now.boot.0.saturating_sub(self.put_down_ms);
         self.off_ms = self.off_ms.saturating_add(gap_ms.saturating_sub(ran_ms));
         self.put_down_ms = now.boot.0;
     }

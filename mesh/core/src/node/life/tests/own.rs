@@ -163,7 +163,7 @@ impl Runs {
         asked
     }
 
-    fn is_blamed_in(mut self, seconds: u64) {
+    fn ends_in_blame_after(mut self, seconds: u64) {
         assert_eq!(self.runs(seconds - 1), [], "not before");
         let asked = self.runs(1);
         assert!(matches!(asked[..], [Step::Revert { at_fault: true, .. }]), "{asked:?}");
@@ -207,24 +207,24 @@ fn time_in_which_its_machine_slept_is_no_time_of_the_agent_on_trial() {
 #[test]
 fn an_agent_that_says_nothing_of_itself_is_to_blame_once_it_had_its_time_in_all_its_runs() {
     // Two seconds of it went by in the hand-over.
-    Runs::new().is_blamed_in(598);
+    Runs::new().ends_in_blame_after(598);
     // A machine that goes down late in its time, as one does that the version takes down.
     let mut runs = Runs::new();
     assert_eq!(runs.runs(540), []);
     runs.restarts(90, true);
-    runs.is_blamed_in(58);
+    runs.ends_in_blame_after(58);
     // An agent that ends late in its time: all of that was its own.
     let mut runs = Runs::new();
     assert_eq!(runs.runs(500), []);
     runs.restarts(40, false);
-    runs.is_blamed_in(58);
+    runs.ends_in_blame_after(58);
     // Again and again.
     let mut runs = Runs::new();
     for _ in 0..4 {
         assert_eq!(runs.runs(120), []);
         runs.restarts(3_600, true);
     }
-    runs.is_blamed_in(118);
+    runs.ends_in_blame_after(118);
 }
 
 #[test]
