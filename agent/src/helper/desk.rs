@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::install::{Boot, Contents, Denied, Found, Mark};
@@ -27,6 +28,7 @@ use crate::install::activate::{Launch, Starter};
 use crate::install::artifact::ArtifactSource;
 use crate::install::disk::{Disk, Failure, Place};
 use crate::install::durable::make_folder;
+use crate::install::ending::Grace;
 use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
 use crate::install::lock::{Lock, lock};
@@ -34,6 +36,9 @@ use crate::install::slots::Room;
 
 /// Only an agent that is its own product asks for the time of a trial, and no helper starts one.
 const NO_MATTER_MS: u64 = 0;
+
+/// What the service manager leaves the helper to stop: `TimeoutStopSec` of its unit.
+pub const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 /// The documents, shared by the desks of all products.
 pub type SharedMemory = Arc<Mutex<Memory>>;
@@ -103,7 +108,8 @@ impl Desk {
         let lock = lock(&folder)?.ok_or(io::ErrorKind::AlreadyExists)?;
         let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
         let starter = Starter::open(&config.activator, &folder, None).await;
-        let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping);
+        let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping)
+            .ending_within(Grace::within(STOPS_WITHIN));
         Ok(Self { settings, memory, executor, disk, handed, reverted: None, _lock: lock })
     }
 

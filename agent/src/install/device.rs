@@ -26,6 +26,7 @@ use super::activate::leftover::run_of;
 use super::artifact::ArtifactSource;
 use super::blocks;
 use super::disk::Place;
+use super::ending::Grace;
 use super::executor::{Executor, Outcome};
 use super::files::OnDisk;
 use super::ground::{Ground, Installer, open};
@@ -59,6 +60,8 @@ pub struct Settings {
     pub own: Option<Own>,
     /// How often inhibit files and free space are looked at, and how soon what the disk refused is tried again.
     pub block_interval: Duration,
+    /// How long what is under way may take once the device is to stop.
+    pub grace: Grace,
 }
 
 impl Settings {
@@ -67,6 +70,8 @@ impl Settings {
     pub fn from_config(config: &Config, product: &Product, own: Option<Own>) -> Option<Self> {
         let how = config.products.get(product)?.clone();
         let helper = matches!(how.activator, Activator::Helper(_));
+        // An agent that asked to be replaced is silent while it ends.
+        let grace = Grace::within(config.supervise.stop_timeout.min(config.supervise.silence));
         let own = own.filter(|_| config.own_product() == Some(product));
         let boot = if config.own_product() == Some(product) { this_process() } else { this_boot() };
         Some(Self {
@@ -77,6 +82,7 @@ impl Settings {
             boot,
             own,
             block_interval: BLOCK_INTERVAL,
+            grace,
         })
     }
 }
@@ -325,7 +331,8 @@ impl Task {
                 let starter = Starter::open(&config.activator, folder, own.clone()).await;
                 let process = starter.process();
                 let executor = Executor::new(Arc::clone(disk), starter, config.hooks.clone(), config.manner(), stopping)
-                    .telling(Arc::clone(&self.held_up));
+                    .telling(Arc::clone(&self.held_up))
+                    .ending_within(self.settings.grace);
                 (Installer::Own(Box::new(executor)), process)
             }
             Ground::Helper { socket, source, shown } => {
@@ -427,7 +434,7 @@ impl Task {
         monitor.shutdown().await;
         let executor = match work {
             Work::Rest(executor) => executor,
-            // It stops at the end of its present operation.
+            // It stops at the end of its present operation, for which it has its grace.
             Work::Running(running) => running.await.executor,
         };
         executor.shutdown().await;

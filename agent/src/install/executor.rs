@@ -22,6 +22,7 @@ use tokio::time::sleep;
 
 use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
+use super::ending::{Grace, ending};
 use super::told::{Trouble, told_at_start, told_of_way, unsaid};
 use super::way_back::{RECOVERY_PAUSE, WayBack};
 use crate::config::HooksConfig;
@@ -49,6 +50,7 @@ pub struct Executor {
     hooks: HooksConfig,
     manner: Manner,
     pub(super) stopping: watch::Receiver<bool>,
+    grace: Grace,
     /// What runs, as far as this run of the agent knows, and how often something was started.
     launch: Option<Launch>,
     starts: u64,
@@ -79,6 +81,7 @@ impl Executor {
             hooks,
             manner,
             stopping,
+            grace: Grace::default(),
             launch: None,
             starts: 0,
             pending: Vec::new(),
@@ -92,6 +95,12 @@ impl Executor {
     #[must_use]
     pub(super) fn telling(self, held_up: Arc<AtomicBool>) -> Self {
         Self { held_up, ..self }
+    }
+
+    /// How long what is under way may take once the device is to stop.
+    #[must_use]
+    pub fn ending_within(self, grace: Grace) -> Self {
+        Self { grace, ..self }
     }
 
     /// What runs, and the number of its start.
@@ -438,19 +447,19 @@ impl Executor {
             Operation::Start(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 self.note_start(Some(launch.clone()));
-                stoppable(&mut self.stopping, self.starter.start(&launch)).await?
+                ending(&self.stopping, self.grace, self.starter.start(&launch)).await?
             }
             Operation::Keep(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 if self.launch.as_ref().map(|running| &running.binary) != Some(&launch.binary) {
                     self.note_start(Some(launch.clone()));
                 }
-                stoppable(&mut self.stopping, self.starter.keep(&launch)).await?
+                ending(&self.stopping, self.grace, self.starter.keep(&launch)).await?
             }
             Operation::Stop(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 self.note_start(None);
-                stoppable(&mut self.stopping, self.starter.stop(&launch)).await?
+                ending(&self.stopping, self.grace, self.starter.stop(&launch)).await?
             }
             Operation::Restart(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
@@ -477,7 +486,7 @@ impl Executor {
             _ => None,
         };
         let reason = reason.as_ref().map(Reason::as_str);
-        let done = stoppable(&mut self.stopping, hook(&self.hooks, place, &launch, reason)).await?;
+        let done = ending(&self.stopping, self.grace, hook(&self.hooks, place, &launch, reason)).await?;
         match (done, place) {
             (Err(failure), Hook::AfterStage | Hook::BeforeConfirm | Hook::AfterConfirm) => {
                 tracing::warn!(product = %self.product, %failure, output = failure.output, "the install goes on all the same");

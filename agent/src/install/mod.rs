@@ -11,6 +11,7 @@ pub mod blocks;
 pub mod device;
 pub mod disk;
 pub(crate) mod durable;
+pub mod ending;
 pub mod executor;
 pub mod files;
 pub mod forks;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use groundswell_agent::config::{Activator, HealthCheck};
+use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::files::OnDisk;
 use groundswell_agent::install::journal::Journal;
 use groundswell_agent::install::slots::Room;
@@ -417,6 +418,7 @@ async fn two_agents_do_not_share_a_folder() {
         boot: workshop.boot.clone(),
         own: None,
         block_interval: std::time::Duration::from_secs(1),
+        grace: Grace::default(),
     };
     let (sender, _reports) = mpsc::channel(1);
     let refused = Device::start(settings, workshop.shelf(), sender).expect_err("the folder is in use");

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::{Device, Settings};
 use groundswell_core::install::machine::{self, Plan};
@@ -249,6 +250,7 @@ async fn a_folder_that_cannot_be_used_is_a_fault_of_that_product_and_waited_for(
         boot: workshop.boot.clone(),
         own: None,
         block_interval: Duration::from_millis(20),
+        grace: Grace::default(),
     };
     let (sender, mut reports) = mpsc::channel(16);
     let device = Device::start(settings, workshop.shelf(), sender).unwrap();

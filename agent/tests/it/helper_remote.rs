@@ -10,6 +10,7 @@ use std::time::Duration;
 use groundswell_agent::config::{Activator, HelperActivator, ProductConfig};
 use groundswell_agent::helper::channel;
 use groundswell_agent::helper::wire::{Kind, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply};
+use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{ArtifactSource, Device, Settings};
 use groundswell_core::digest::Digest;
@@ -146,6 +147,7 @@ impl Bench {
             boot: Boot("first".to_owned()),
             own: None,
             block_interval: Duration::from_millis(20),
+            grace: Grace::default(),
         };
         let papers = Arc::new(Mutex::new(vec![b"one".to_vec(), b"two".to_vec()]));
         let source = Source { files: workshop.shelf(), papers: Arc::clone(&papers) };

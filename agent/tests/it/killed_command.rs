@@ -9,7 +9,7 @@ use groundswell_agent::install::forks;
 use groundswell_core::install::Hook;
 use groundswell_core::node::effect::Step;
 
-use crate::workshop::{Workshop, claim, content};
+use crate::workshop::{Workshop, claim, content, runs};
 
 /// In the environment of the process that is killed: the place of the command, and the folder.
 const WHERE: &str = "GROUNDSWELL_KILLED_COMMAND";
@@ -37,11 +37,6 @@ async fn child_that_is_killed() {
     executor.recover().await.unwrap();
     executor.execute(&Step::Stage { install: one.clone() }).await;
     executor.execute(&Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 }).await;
-}
-
-fn runs(process: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z ")
 }
 
 #[tokio::test]

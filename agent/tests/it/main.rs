@@ -14,6 +14,7 @@ mod crash_matrix;
 mod denied;
 mod device;
 mod device_faults;
+mod device_stops;
 mod device_trouble;
 mod effects;
 mod fleet;

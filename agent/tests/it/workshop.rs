@@ -12,6 +12,7 @@ use groundswell_agent::config::{
 };
 use groundswell_agent::install::activate::Starter;
 use groundswell_agent::install::disk::{Disk, Place};
+use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::executor::Executor;
 use groundswell_agent::install::files::{Files, OnDisk};
 use groundswell_agent::install::slots::Room;
@@ -176,6 +177,7 @@ impl Workshop {
             boot: self.boot.clone(),
             own: None,
             block_interval: Duration::from_millis(20),
+            grace: Grace { by_itself: Duration::ZERO, told: Duration::from_secs(10) },
         };
         let (sender, reports) = mpsc::channel(16);
         let device = Device::start(settings, self.shelf(), sender).unwrap();
@@ -191,10 +193,15 @@ impl Workshop {
 
     /// The same over these files.
     pub(crate) async fn executor_on(&self, disk: Disk) -> Executor {
-        let starter = Starter::open(&self.config.activator, &self.product_folder(), None).await;
         let (stop, stopping) = watch::channel(false);
         // A sender that is gone means "stop": this one lives as long as the test.
         std::mem::forget(stop);
+        self.executor_until(disk, stopping).await
+    }
+
+    /// The same, to be stopped.
+    pub(crate) async fn executor_until(&self, disk: Disk, stopping: watch::Receiver<bool>) -> Executor {
+        let starter = Starter::open(&self.config.activator, &self.product_folder(), None).await;
         Executor::new(Arc::new(disk), starter, self.config.hooks.clone(), self.config.manner(), stopping)
     }
 
@@ -333,6 +340,12 @@ impl Bench {
 pub(crate) fn not_tested(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(io::stderr(), "NOT TESTED: {}: {why}", thread.name().unwrap_or_default());
+}
+
+/// Whether a process has not ended.
+pub(crate) fn runs(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
 }
 
 /// Waits until `path` has content: the only sign that a script has come so far.

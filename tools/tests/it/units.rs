@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use groundswell_agent::helper::desk::STOPS_WITHIN;
+
 use super::tidy::workspace;
 
 /// Section and key to all values, in order.
@@ -98,17 +100,29 @@ fn every_service_starts_a_command_that_the_binary_has_with_options_that_it_takes
     }
 }
 
+/// A length of time of a unit or a configuration.
+fn seconds(text: &str) -> u64 {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.strip_prefix(digits).unwrap_or_default() {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        other => panic!("{other}"),
+    };
+    digits.parse::<u64>().expect("a number") * unit
+}
+
+#[test]
+fn the_helpers_service_leaves_it_the_time_by_which_it_lets_commands_end() {
+    let units = units();
+    let unit = units.iter().find(|(name, _)| name == "groundswell-helper.service").map(|(_, unit)| unit).expect("it is there");
+    let stops: Vec<u64> = get(unit, "Service", "TimeoutStopSec").iter().map(|text| seconds(text)).collect();
+    assert_eq!(stops, [STOPS_WITHIN.as_secs()]);
+    // The end of the helper is the end of all that it runs.
+    assert_eq!(get(unit, "Service", "KillMode"), ["mixed"]);
+}
+
 #[test]
 fn the_agents_service_gives_its_supervisor_the_time_that_it_takes() {
-    let seconds = |text: &str| -> u64 {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit = match text.strip_prefix(digits).unwrap_or_default() {
-            "" | "s" => 1,
-            "m" | "min" => 60,
-            other => panic!("{other}"),
-        };
-        digits.parse::<u64>().expect("a number") * unit
-    };
     let text = fs::read_to_string(workspace().join("docs/agent.toml")).expect("it can be read");
     let config: toml::Table = text.parse().expect("it is TOML");
     let term = |key: &str| seconds(config["supervise"][key].as_str().expect("a text"));

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::proc::{Run, find, members};
+use super::process;
 use crate::install::durable::{read_small, remove_file, replace};
 use crate::install::files::OnDisk;
 
@@ -119,6 +120,13 @@ async fn end(leader: Option<Run>, others: &[Run], grace: Duration) {
             return;
         }
     }
+}
+
+/// Tells the group of a child that was not waited for yet to end, and waits for all who are in it, for `limit` at most.
+pub(super) async fn tell_to_end(leader: Pid, limit: Duration) {
+    let all = members(leader).await;
+    process::signal(leader, Signal::TERM);
+    are_over(&all, limit).await;
 }
 
 /// Kills what is left of an agent that has ended: what is `known` of it, and whatever carries one of these variables

@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::leftover::Note;
+use super::leftover::{self, Note};
 use super::output::{BoundedLog, Tail, drain};
 use crate::install::forks;
 use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
+/// How long what is told to end may take, SIGTERM being the request. Whoever waits for it may have less patience.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end. One that takes longer waits for a disk, or may not be killed by this agent: it is
 /// left to itself.
 const KILLED_WITHIN: Duration = Duration::from_secs(3);
@@ -39,8 +42,28 @@ pub struct Finished {
 pub enum Ended {
     /// By itself.
     Status(ExitStatus),
-    /// It took too long, and its process group was killed.
+    /// It took too long, or whoever waits for it wants its end: its process group was told to end, and killed where it did not.
     TimedOut,
+}
+
+tokio::task_local! {
+    /// Of those who wait for commands: whether they want their end.
+    static TOLD: watch::Receiver<bool>;
+}
+
+/// Does `work`; once `told` is true, the command that it waits for is told to end, and so is each that follows.
+pub(crate) async fn until_told<T>(told: watch::Receiver<bool>, work: impl Future<Output = T>) -> T {
+    TOLD.scope(told, work).await
+}
+
+/// Done once commands are to end. Cancel safe.
+async fn told() {
+    if let Ok(mut told) = TOLD.try_with(Clone::clone)
+        && told.wait_for(|told| *told).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Kills a child that is not waited for, and its process group, when it is dropped.
@@ -120,7 +143,8 @@ pub(crate) async fn finish_output(mut readers: JoinSet<()>) {
 /// Runs a command to its end. Dropping the future kills its process group.
 ///
 /// What it leaves running in the background on success goes on: an activator may start a daemon. One that takes longer than
-/// `limit` is killed; where that does not end it within seconds either, it is left behind, and nobody waits for it.
+/// `limit` is told to end, then killed; where that does not end it within seconds either, it is left behind, and nobody waits
+/// for it.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -151,13 +175,21 @@ async fn finish(mut child: Child, limit: Duration, killer: impl Fn(&Child) -> Gr
     let mut guard = killer(&child);
     let (tail, stdout) = (Tail::default(), Tail::of(STDOUT_BYTES));
     let readers = read_both(&mut child, &[&tail, &stdout], &tail, None);
-    let ended = match timeout(limit, child.wait()).await {
-        Ok(status) => {
-            let status = status?;
+    let ended = tokio::select! {
+        status = child.wait() => Some(status?),
+        () = sleep(limit) => None,
+        () = told() => None,
+    };
+    let ended = match ended {
+        Some(status) => {
             guard.0 = None;
             Ended::Status(status)
         }
-        Err(_) => {
+        None => {
+            // Not waited for meanwhile, its number stays its own, and that of its group.
+            if let Some(leader) = guard.0 {
+                leftover::tell_to_end(leader, TOLD_WITHIN).await;
+            }
             drop(guard);
             if timeout(KILLED_WITHIN, child.wait()).await.is_err() {
                 tracing::error!(process = child.id(), "a command that took too long cannot be killed and is left behind");
