@@ -61,6 +61,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
     }
     let parent = Parent::from_environment(variable);
     let parent = parent.map_err(|source| Failure::failed("the agent does not run", source))?;
+    let supervised = parent.supervisor.is_some();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -70,7 +71,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         .build();
     let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
     let ended = runtime.block_on(async {
-        let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
+        let told = stop_signal(supervised).map_err(|source| Failure::failed("cannot listen for signals", source))?;
         let ended = if args.outdated {
             tracing::warn!("this agent rehearses that it is too old for the mesh: it speaks only the protocol of outer doors");
             agent::run_outdated(config, parent, told).await
@@ -108,13 +109,26 @@ pub(crate) fn begin_log_to(writer: BoxMakeWriter, format: LogFormat, filter: Env
     begun.map_err(|error| Failure::failed("cannot log", error))
 }
 
-/// Done when this process is told to stop.
-pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()> + Send> {
+/// Done when this process is told to stop: by SIGTERM or SIGINT, and, where nobody who supervises it passes that on, by SIGHUP,
+/// which a terminal that closes sends too. SIGUSR1 and SIGUSR2 mean nothing to it. From here on none of them ends the process by
+/// itself.
+pub(crate) fn stop_signal(supervised: bool) -> std::io::Result<impl Future<Output = ()> + Send> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (mut user1, mut user2) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            let passed_over = tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hangup.recv() => "SIGHUP",
+                _ = user1.recv() => "SIGUSR1",
+                _ = user2.recv() => "SIGUSR2",
+            };
+            if passed_over == "SIGHUP" && !supervised {
+                return;
+            }
+            tracing::info!("{passed_over} is passed over");
         }
     })
 }

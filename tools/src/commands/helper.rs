@@ -57,7 +57,7 @@ pub(crate) fn run(args: HelperArgs) -> Result<(), Failure> {
         .build();
     let runtime = runtime.map_err(|source| Failure::failed("cannot start", source))?;
     let ended = runtime.block_on(async {
-        let told = stop_signal().map_err(|source| Failure::failed("cannot listen for signals", source))?;
+        let told = stop_signal(false).map_err(|source| Failure::failed("cannot listen for signals", source))?;
         helper::run(config, Patience::default(), signs, told).await.map_err(failure)
     });
     tracing::info!("stopped");

@@ -1,9 +1,12 @@
 //! The commands that talk to agents, against real agent processes.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::desk::Desk;
@@ -20,6 +23,10 @@ struct Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        // Waited for, its number may be another's.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
         let told = Command::new("kill").arg(self.child.id().to_string()).status();
         if !told.is_ok_and(|status| status.success()) {
             let _ = self.child.kill();
@@ -34,6 +41,11 @@ fn free_port() -> u16 {
 
 /// Starts the agent of an admitted node.
 fn start(desk: &Desk, name: &str, bootstrap: &[u16]) -> Agent {
+    start_as("agent", desk, name, bootstrap).0
+}
+
+/// Starts it by a command, `agent` or `supervise`; what it logs from when it runs.
+fn start_as(command: &str, desk: &Desk, name: &str, bootstrap: &[u16]) -> (Agent, Receiver<String>) {
     let fleet = desk.json(&["fleet", "show", "fleet"]).get("fleet").unwrap().as_str().unwrap().to_owned();
     let port = free_port();
     let peers: Vec<String> = bootstrap.iter().map(|port| format!("\"/ip4/127.0.0.1/tcp/{port}\"")).collect();
@@ -57,18 +69,32 @@ health = {{ type = "process", interval = "200ms", timeout = "1s" }}
         peers.join(", ")
     );
     let config = format!("nodes/{name}/agent.toml");
-    desk.write(&config, &text);
+    if !desk.path(&config).exists() {
+        desk.write(&config, &text);
+    }
     let mut child = Command::new(env!("CARGO_BIN_EXE_swell"))
-        .args(["agent", "--config"])
+        .args([command, "--config"])
         .arg(desk.path(&config))
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    assert!(log.any(|line| line.contains("is running")), "{name} ended before it ran");
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (told, log) = channel();
     // Whoever writes a log must not wait for a reader.
-    std::thread::spawn(move || log.for_each(drop));
-    Agent { child, socket, port }
+    std::thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
+    until_logged(&log, "is running");
+    (Agent { child, socket, port }, log)
+}
+
+/// Reads a log until a line has this; all lines up to it.
+fn until_logged(log: &Receiver<String>, what: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.contains(what)) {
+        let line = log.recv_timeout(PATIENCE);
+        lines.push(line.unwrap_or_else(|_| panic!("`{what}` is not logged: {lines:#?}")));
+    }
+    lines
 }
 
 /// Looks at what a command prints until `done`.
@@ -183,7 +209,7 @@ fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
     assert!(desk.fails(1, &late).contains("fewer than 2 copies after 1 s: of out/1.0.0/linux-amd64 members have 0.00 of 2"));
 
     let other = Desk::with_fleet(&[]);
-    std::fs::copy(other.path("fleet/fleet-1.json"), desk.path("foreign.json")).unwrap();
+    fs::copy(other.path("fleet/fleet-1.json"), desk.path("foreign.json")).unwrap();
     let refused = desk.fails(4, &[&["publish", "foreign.json"], &socket[..]].concat());
     assert!(refused.contains("foreign.json is refused: fleet: "), "{refused}");
     desk.write("out/1.0.0/linux-amd64", "something else");
@@ -217,15 +243,15 @@ fn a_roster_calls_settled_what_the_agent_says_has_ended_and_is_never_cut_twice()
     desk.done(&[&["publish", "fleet"], &socket[..]].concat());
     // Another laptop has the folder of before: what it would cut is a rival of what the mesh has.
     let rosters = desk.path("fleet/rosters/2.json");
-    let kept = std::fs::read(&rosters).unwrap();
-    std::fs::remove_file(&rosters).unwrap();
+    let kept = fs::read(&rosters).unwrap();
+    fs::remove_file(&rosters).unwrap();
     let refusal = |more: &[&str]| {
         let line = create("r3", more);
         desk.fails(2, &line.iter().map(String::as_str).collect::<Vec<_>>())
     };
     assert!(refusal(&socket).contains("its rival: `swell fleet pull` first"), "the agent knows roster 2");
     assert!(refusal(&[]).contains("is not in"), "and without it the folder's own rollout names it");
-    std::fs::write(&rosters, kept).unwrap();
+    fs::write(&rosters, kept).unwrap();
     desk.admit(&[("a5", "p")]);
     let line = create("r3", &socket);
     let text = desk.done(&line.iter().map(String::as_str).collect::<Vec<_>>());
@@ -266,7 +292,7 @@ fn a_stranger_is_refused_by_trust() {
 fn m5_a_wrong_configuration_ends_the_agent_with_the_key_and_a_missing_key_file_with_its_name() {
     let desk = desk_with_release();
     let agent = start(&desk, "a1", &[]);
-    let config = std::fs::read_to_string(desk.path("nodes/a1/agent.toml")).unwrap();
+    let config = fs::read_to_string(desk.path("nodes/a1/agent.toml")).unwrap();
     desk.write("nodes/a2/agent.toml", &config.replace("bootstrap", "bootstraps"));
     let unknown = desk.fails(2, &["agent", "--config", "nodes/a2/agent.toml"]);
     assert!(unknown.contains("unknown key `bootstraps`"), "{unknown}");
@@ -281,4 +307,45 @@ fn m5_a_wrong_configuration_ends_the_agent_with_the_key_and_a_missing_key_file_w
     let running = desk.fails(1, &["agent", "--config", "nodes/a1/agent.toml"]);
     assert!(running.contains("in use"), "{running}");
     assert!(desk.done(&["agent", "--print-config"]).contains("data-dir"));
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(process).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// The agent of a supervisor, as the supervisor has written it down.
+fn agent_of(desk: &Desk, name: &str) -> Value {
+    serde_json::from_str(&desk.read(&format!("nodes/{name}/data/supervise/run.json"))).unwrap()
+}
+
+#[test]
+fn an_agent_under_a_supervisor_outlives_every_signal_that_is_passed_on_but_those_to_stop() {
+    let desk = Desk::with_fleet(&[]);
+    desk.admit(&[("a1", "p")]);
+    let (mut agent, log) = start_as("supervise", &desk, "a1", &[]);
+    let before = agent_of(&desk, "a1");
+    for (passed_on, name) in [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
+        signal(agent.child.id(), passed_on);
+        let lines = until_logged(&log, &format!("{name} is passed over"));
+        assert!(!lines.iter().any(|line| line.contains("ended")), "{lines:#?}");
+    }
+    desk.done(&["status", "--socket", &agent.socket]);
+    assert_eq!(agent_of(&desk, "a1"), before, "it is the same process");
+    signal(agent.child.id(), Signal::TERM);
+    until_logged(&log, "stopped");
+    assert_eq!(agent.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_agent_without_a_supervisor_ends_in_order_when_its_terminal_closes() {
+    let desk = Desk::with_fleet(&[]);
+    desk.admit(&[("a1", "p")]);
+    let (mut agent, log) = start_as("agent", &desk, "a1", &[]);
+    for (passed_over, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
+        signal(agent.child.id(), passed_over);
+        until_logged(&log, &format!("{name} is passed over"));
+    }
+    signal(agent.child.id(), Signal::HUP);
+    until_logged(&log, "stopped");
+    assert_eq!(agent.child.wait().unwrap().code(), Some(0));
 }

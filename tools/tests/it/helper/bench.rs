@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use groundswell_agent::helper::channel;
@@ -12,6 +12,7 @@ use groundswell_agent::helper::wire::{Kind, Order, Outcome, Reply, State, Why, d
 use groundswell_core::digest::Digest;
 use groundswell_core::record::{ClaimName, Stamp};
 use groundswell_core::text::Reason;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -170,6 +171,13 @@ activator = {{ type = "command", run = ["/bin/sh", "-c", "{{binary}} >> {home}/s
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Sends signals and waits for its end.
+    pub(crate) fn signalled(&mut self, signals: &[Signal]) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        signals.iter().for_each(|signal| kill_process(Pid::from_child(&child), *signal).unwrap());
+        child.wait().unwrap()
     }
 
     pub(crate) fn restart(&mut self) {

@@ -7,6 +7,7 @@ use std::fs;
 
 use groundswell_agent::helper::wire::{Outcome, Reply};
 use groundswell_core::install::Hook;
+use rustix::process::Signal;
 
 use super::bench::{Bench, appears, outcome};
 use super::world::{Papers, program};
@@ -79,4 +80,11 @@ async fn s6_a_helper_that_is_killed_inside_any_hook_goes_on_to_the_right_end() {
     for hook in Hook::ALL {
         is_killed_at(hook).await;
     }
+}
+
+#[test]
+fn a_helper_passes_over_signals_that_mean_nothing_and_ends_in_order_when_its_terminal_closes() {
+    let mut bench = Bench::running();
+    assert_eq!(bench.signalled(&[Signal::USR1, Signal::USR2, Signal::HUP]).code(), Some(0));
+    assert!(!bench.path("helper.sock").exists(), "it took its socket away");
 }
