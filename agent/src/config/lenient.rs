@@ -9,9 +9,9 @@ use std::path::Path;
 use serde_path_to_error::{Path as Place, Segment};
 use toml::{Table, Value};
 
+use super::Config;
 use super::error::{ConfigError, unknown_field};
 use super::file::{File, check};
-use super::{Config, ProductConfig};
 
 /// No file has more unknown keys that are passed over.
 const MOST_UNKNOWN: usize = 64;
@@ -49,13 +49,13 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<(Config, Vec<String>), Co
 
 /// Only looks at what an unknown key could have restrained.
 fn hold_back(config: &mut Config, names: &[String], value: &Value) {
-    let observe = |product: &mut ProductConfig| product.observe_only = true;
     let is_table = value.is_table() || value.as_array().is_some_and(|array| array.iter().any(Value::is_table));
     match names {
-        [_] if is_table => config.products.values_mut().for_each(observe),
-        [table, _, ..] if table == "trust" => config.products.values_mut().for_each(observe),
+        [_] if is_table => config.only_observe(),
+        [table, _, ..] if table == "trust" => config.only_observe(),
         [table, name, _, ..] if table == "product" => {
-            config.products.iter_mut().filter(|(product, _)| product.as_str() == name).for_each(|(_, product)| observe(product));
+            let named = config.products.iter_mut().filter(|(product, _)| product.as_str() == name);
+            named.for_each(|(_, product)| product.observe_only = true);
         }
         _ => {}
     }

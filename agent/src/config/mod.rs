@@ -3,12 +3,13 @@
 //! What is typed (`file.rs`, `product.rs`) and what to do ([`Config`], [`ProductConfig`]) are two sets of types:
 //! after [`Config::load`] nobody checks again. Unknown keys are errors that name file, line and the nearest known
 //! key (case M5), but for an agent under a supervisor (`lenient.rs`). The documented default is `docs/agent.toml`; [`Config::documented_default`] is what the binary prints.
-//! Commands come only from here, never from a document or a peer.
+//! Commands come only from here, never from a document or a peer; what root runs on them, only from where [`ground`] is root's.
 
 mod activator;
 mod error;
 mod faults;
 mod file;
+pub mod ground;
 mod health;
 mod helper;
 mod hooks;
@@ -165,6 +166,11 @@ impl Config {
     /// The products that are only observed.
     pub fn observed(&self) -> impl Iterator<Item = &Product> {
         self.products.iter().filter(|(_, product)| product.observe_only).map(|(name, _)| name)
+    }
+
+    /// From here on all products are only observed.
+    pub fn only_observe(&mut self) {
+        self.products.values_mut().for_each(|product| product.observe_only = true);
     }
 
     /// The folder that holds the slots of `product`.

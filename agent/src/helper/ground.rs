@@ -43,7 +43,7 @@ pub enum GroundError {
 }
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-const STICKY: u32 = 0o1000;
+pub(crate) const STICKY: u32 = 0o1000;
 
 /// Whether `folder` and every folder above it can be changed by nobody else. In a folder with the sticky bit others may
 /// make what they like, and touch nothing that is there: a folder of the helper's own in it is safe.
@@ -89,11 +89,11 @@ pub fn check_file(path: &Path) -> Result<(), GroundError> {
     check_folder(parent)
 }
 
-fn look(path: &Path) -> Result<std::fs::Metadata, GroundError> {
+pub(crate) fn look(path: &Path) -> Result<std::fs::Metadata, GroundError> {
     std::fs::symlink_metadata(path).map_err(|source| GroundError::Io { path: path.to_owned(), source })
 }
 
-fn check_hands(path: &Path, owner: u32, mode: u32) -> Result<(), GroundError> {
+pub(crate) fn check_hands(path: &Path, owner: u32, mode: u32) -> Result<(), GroundError> {
     let own = rustix::process::geteuid().as_raw();
     if owner != 0 && owner != own {
         return Err(GroundError::Owner { path: path.to_owned(), owner });

@@ -18,6 +18,7 @@ use super::keeper::program;
 use super::marks::Marks;
 use super::settings::Settings;
 use crate::clock;
+use crate::config::ground::check_ground;
 use crate::config::{Config, Faults};
 use crate::install::activate::leftover::Note;
 use crate::install::device::this_boot;
@@ -90,6 +91,7 @@ fn damaged(settings: &Settings, facts: &Facts, chosen: &Build, told: &[String]) 
 /// What an agent would say to its configuration.
 fn configuration(settings: &Settings, says: &mut Vec<String>, wrong: &mut Vec<String>) {
     let path = settings.config.display();
+    wrong.extend(check_ground(&settings.config).err().map(|error| chain(&error)));
     let Faults { wrong: faults, unknown } = match Config::faults(&settings.config) {
         Ok(faults) => faults,
         Err(error) => return wrong.push(chain(&error)),

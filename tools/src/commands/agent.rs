@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use groundswell_agent::agent::{self, AgentError, Ended};
+use groundswell_agent::config::ground::check_ground;
 use groundswell_agent::config::{Config, ConfigError, LogFormat};
 use groundswell_agent::supervise::RESTART;
 use groundswell_agent::supervise::own::{Parent, is_supervised};
@@ -46,9 +47,11 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         Err(ConfigError::UnknownKey { .. }) if is_supervised(variable) && !args.check => Config::load_leniently(&args.config),
         loaded => loaded.map(|config| (config, Vec::new())),
     };
-    let (config, unknown) = loaded.map_err(|error| Failure::invalid_by("the agent does not start", error))?;
+    let (mut config, unknown) = loaded.map_err(|error| Failure::invalid_by("the agent does not start", error))?;
     let filter = log_filter(&args.config, &config.log_filter)?;
+    let ground = check_ground(&args.config);
     if args.check {
+        ground.map_err(|error| Failure::invalid_by("the agent would only observe", error))?;
         println!("{} is a valid configuration", args.config.display());
         return Ok(ExitCode::SUCCESS);
     }
@@ -56,7 +59,12 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
     for key in &unknown {
         tracing::warn!("{}: unknown key `{key}` is passed over: it is for another build", args.config.display());
     }
-    if !unknown.is_empty() {
+    if let Err(error) = &ground {
+        // What it does with all rights would be for others to say.
+        tracing::error!("the configuration can be changed by others: {error}");
+        config.only_observe();
+    }
+    if !unknown.is_empty() || ground.is_err() {
         config.observed().for_each(|product| tracing::warn!("{product} is only observed"));
     }
     let parent = Parent::from_environment(variable);

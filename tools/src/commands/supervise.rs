@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use groundswell_agent::config::Config;
+use groundswell_agent::config::ground::check_ground;
 use groundswell_agent::supervise::check::{Check, check};
 use groundswell_agent::supervise::keeper;
 use groundswell_agent::supervise::lines::Lines;
@@ -53,6 +54,10 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     let writer =
         lines.clone().map_or_else(|| BoxMakeWriter::new(std::io::stderr), |lines| BoxMakeWriter::new(move || lines.clone()));
     begin_log_to(writer, settings.log_format, EnvFilter::new("info"))?;
+    // Never a reason not to run: this process may be all that brings a machine back that nobody can visit.
+    if let Err(error) = check_ground(&settings.config) {
+        tracing::error!("the configuration can be changed by others: {error}");
+    }
     let own = std::env::current_exe().map_err(|source| Failure::failed("cannot find this program", source))?;
     let service = match std::env::var(SOCKET).map(|name| Notifier::connect(&name)) {
         Ok(Ok(service)) => Some(service),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::desk::Desk;
+use crate::helper::not_tested;
 
 /// Longer than anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -348,4 +350,76 @@ fn an_agent_without_a_supervisor_ends_in_order_when_its_terminal_closes() {
     signal(agent.child.id(), Signal::HUP);
     until_logged(&log, "stopped");
     assert_eq!(agent.child.wait().unwrap().code(), Some(0));
+}
+
+/// Whether the rights of files can be tried: that takes root.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        not_tested("whose a configuration is matters to root alone");
+    }
+    is_root
+}
+
+#[test]
+fn a_configuration_that_others_can_change_is_wrong_for_an_agent_and_a_supervisor_of_roots() {
+    if !is_root() {
+        return;
+    }
+    let desk = Desk::with_fleet(&[]);
+    desk.admit(&[("a1", "p")]);
+    drop(start(&desk, "a1", &[]));
+    let config = "nodes/a1/agent.toml";
+    let of_agent = ["agent", "--check", "--config", config];
+    let of_supervisor = ["supervise", "--check", "--config", config];
+    let mode = |name: &str, mode| fs::set_permissions(desk.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    let is_wrong = |says: &str| {
+        let told = desk.fails(2, &of_agent);
+        assert!(told.contains("would only observe") && told.contains(says), "{told}");
+        let checked = desk.run(&of_supervisor);
+        assert_eq!(checked.code, 1, "{}", checked.out);
+        assert!(checked.out.lines().any(|line| line.starts_with("wrong: ") && line.contains(says)), "{}", checked.out);
+    };
+    let is_right = || [&of_agent, &of_supervisor].iter().for_each(|line| drop(desk.done(&line[..])));
+    is_right();
+    mode(config, 0o664);
+    is_wrong("agent.toml can be written by others (mode 664)");
+    mode(config, 0o644);
+    // Whoever may rename in a folder on the way puts another file in its place.
+    mode("nodes", 0o775);
+    is_wrong("nodes can be written by others (mode 775)");
+    mode("nodes", 0o755);
+    std::os::unix::fs::chown(desk.path(config), Some(65_534), None).unwrap();
+    is_wrong("agent.toml belongs to user 65534");
+    std::os::unix::fs::chown(desk.path(config), Some(0), None).unwrap();
+    is_right();
+}
+
+#[test]
+fn an_agent_of_roots_whose_configuration_others_can_change_says_so_and_only_observes() {
+    if !is_root() {
+        return;
+    }
+    let desk = Desk::with_fleet(&[]);
+    desk.admit(&[("a1", "p")]);
+    drop(start(&desk, "a1", &[]));
+    let config = desk.path("nodes/a1/agent.toml");
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o664)).unwrap();
+    for command in ["agent", "supervise"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_swell"));
+        let child = child.args([command, "--config"]).arg(&config).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let mut told = Vec::new();
+        for line in BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok) {
+            if line.contains("is running") {
+                signal(child.id(), Signal::TERM);
+            }
+            told.push(line);
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{command} runs all the same: {told:#?}");
+        let errors = told.iter().filter(|line| line.contains("ERROR") && line.contains("can be changed by others"));
+        // The supervisor says it, and so does its agent.
+        assert_eq!(errors.count(), if command == "supervise" { 2 } else { 1 }, "{told:#?}");
+        assert!(told.iter().any(|line| line.contains("bcd is only observed")), "{told:#?}");
+    }
 }

@@ -20,3 +20,5 @@ mod shut;
 mod units;
 mod whole;
 mod world;
+
+pub(crate) use bench::not_tested;
