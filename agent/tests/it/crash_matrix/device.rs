@@ -1,7 +1,7 @@
 //! A device without a runtime: the real plans and the real file operations, over any file system; what starts versions
 //! is a few numbers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,37 +49,31 @@ macro_rules! kinds {
     };
 }
 
-kinds!(operation, OPERATIONS, Operation:
+kinds!(kind, OPERATIONS, Operation:
     Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Describe, Bless, Deny, Forgive);
 kinds!(mark, MARKS, Mark: Stage, Switch, Activate, Reboot, Watch, Confirm, Revert, Closed);
 
-/// Which operations and marks of the journal have occurred in cells: what never does is proven by none.
+/// What changes nothing: the end never falls within it.
+const READ_ONLY: [&str; 2] = ["Operation::Verify", "Operation::Booted"];
+
+/// Within which operations and notes of the journal the end has come: what was never cut short is proven by no cell.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
-    kinds: Rc<RefCell<BTreeSet<&'static str>>>,
-    on: Rc<Cell<bool>>,
-}
+pub(crate) struct Seen(Rc<RefCell<BTreeSet<&'static str>>>);
 
 impl Seen {
-    /// Whether what is done from now on belongs to a cell.
-    pub(crate) fn in_cells(&self, on: bool) {
-        self.on.set(on);
-    }
-
     fn take(&self, what: &Operation) {
-        if self.on.get() {
-            let mut kinds = self.kinds.borrow_mut();
-            kinds.insert(operation(what));
-            if let Operation::Note(Entry { mark: noted, .. }) = what {
-                kinds.insert(mark(noted));
-            }
+        let mut kinds = self.0.borrow_mut();
+        kinds.insert(kind(what));
+        if let Operation::Note(Entry { mark: noted, .. }) = what {
+            kinds.insert(mark(noted));
         }
     }
 
-    /// What never occurred.
+    /// What was never cut short.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
-        let kinds = self.kinds.borrow();
-        OPERATIONS.iter().chain(MARKS).copied().filter(|kind| !kinds.contains(kind)).collect()
+        let kinds = self.0.borrow();
+        let writes = |kind: &&str| !READ_ONLY.contains(kind);
+        OPERATIONS.iter().chain(MARKS).copied().filter(writes).filter(|kind| !kinds.contains(kind)).collect()
     }
 }
 
@@ -274,7 +268,16 @@ impl Device {
     }
 
     fn perform(&mut self, operation: &Operation) -> Result<(), Stop> {
-        self.seen.take(operation);
+        let before = self.fate.has_ended();
+        let done = self.attempt(operation);
+        if !before && self.fate.has_ended() {
+            assert!(!READ_ONLY.contains(&kind(operation)), "{operation} changes something");
+            self.seen.take(operation);
+        }
+        done
+    }
+
+    fn attempt(&mut self, operation: &Operation) -> Result<(), Stop> {
         let done = match operation {
             Operation::Start(_, contents) => {
                 let sequence = contents.sequence.get();

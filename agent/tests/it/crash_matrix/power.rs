@@ -1,4 +1,5 @@
-//! The power fails, or the agent is killed, at every call of every order, and again at every call of what puts it right.
+//! The power fails, or the agent is killed, at every call of every order and of the start that follows it, and again at every
+//! call of what puts it right.
 //!
 //! The cells are made from the plans themselves: an operation that is added is in the matrix, and so is each call that
 //! it makes. A cell is: an order, a place in it, what the disk loses; then a start that must end well.
@@ -54,12 +55,12 @@ struct Cut {
     loss: Loss,
 }
 
-/// The whole matrix. An operation or a mark of the journal that occurs in no cell of it is a failure of its own.
+/// The whole matrix. An operation or a mark of the journal that is cut short in no cell of it is a failure of its own.
 pub(crate) fn matrix(depth: Depth) -> Report {
     let seen = Seen::default();
     let lives = [(false, false), (true, false), (false, true), (true, true)];
     let mut report = cells_of(&lives, depth, Syncs::Honest, &seen);
-    report.failures.extend(seen.missing().into_iter().map(|kind| format!("{kind} occurs in no cell")));
+    report.failures.extend(seen.missing().into_iter().map(|kind| format!("{kind} is cut short in no cell")));
     report
 }
 
@@ -76,9 +77,8 @@ fn cells_of(lives: &[(bool, bool)], depth: Depth, syncs: Syncs, seen: &Seen) -> 
             let before = stage.before(order);
             let (calls, steps) = stage.measure(order, &before);
             let (cells, failures) = (report.cells, report.failures.len());
-            seen.in_cells(true);
             stage.cells(order, &before, calls, depth, &mut report);
-            seen.in_cells(false);
+            stage.next_start(order, &before, &mut report);
             report.lines.push(format!(
                 "{}, {}: {order:?}: {steps} steps, {calls} calls, {} cells, {} failed",
                 if first { "first install" } else { "upgrade" },
@@ -202,11 +202,26 @@ impl Stage {
         State { tree, machine }
     }
 
+    /// Crashes of the start after an order that was done, where nothing is to be put right: where the machine restarts for an
+    /// order, this is the rest of it.
+    fn next_start(&self, order: Order, before: &State, report: &mut Report) {
+        let (device, memory) = self.device(before.clone(), &Fate::kind(false));
+        let mut device = device.expect("nothing is cut short");
+        device.carry_out(order, &self.new);
+        let state = State { tree: memory.tree(), machine: device.machine };
+        self.crashes_at_start(&format!("{order:?}, the start after it"), order, true, &state, &Loss::ALL, report);
+    }
+
     fn second_crashes(&self, order: Order, first: Cut, done: bool, state: &State, report: &mut Report) {
+        self.crashes_at_start(&format!("{order:?} {first:?}"), order, done, state, &SECOND, report);
+    }
+
+    /// A crash at every call of a start.
+    fn crashes_at_start(&self, name: &str, order: Order, done: bool, state: &State, losses: &[Loss], report: &mut Report) {
         for at in 0.. {
             let mut reached = false;
             for phase in [Phase::Inside, Phase::After] {
-                for loss in SECOND {
+                for loss in losses.iter().copied() {
                     let cut = Cut { at, phase, loss };
                     let (fate, mut machine) = (Fate::kind(false), state.machine.clone());
                     fate.set(at, phase);
@@ -217,7 +232,7 @@ impl Stage {
                     }
                     if fate.has_ended() {
                         reached = true;
-                        let name = format!("{order:?} {first:?}, then {cut:?}");
+                        let name = format!("{name}, then {cut:?}");
                         report.cell(&name, || self.judge(order, done, self.off_and_on(memory.tree(), machine, loss)));
                     }
                 }
