@@ -1,5 +1,6 @@
-//! A whole agent on a small disk that is full, read-only, or gone while it fetches and installs: it says so, blames nothing,
-//! and goes on by itself. Another agent, on the machine's own disk, has everything.
+//! A whole agent on a small disk that is full, read-only, or gone while it fetches and installs an upgrade: it says so, blames
+//! nothing, keeps the version running that it has, and goes on by itself. Another agent, on the machine's own disk, has
+//! everything.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use groundswell_agent::api::client::Client;
 use groundswell_agent::config::Config;
 use groundswell_agent::handle::StatusView;
 use groundswell_core::digest::Digest;
+use groundswell_core::documents::rollout::RosterRef;
 use groundswell_core::node::view::ProductView;
 use groundswell_core::record::status::{HoldCode, Phase};
 use groundswell_net::pieces::{Rate, Rates, Terms};
@@ -17,7 +19,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{Mounted, mount_move};
-use crate::fleet::{World, free_port};
+use crate::fleet::{self, Published, World, free_port};
+use crate::workshop::runs;
 
 /// Longer than anything may take on a busy machine: the longest pause of what is tried again is a part of it.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -68,14 +71,40 @@ impl Running {
     }
 }
 
-/// Two agents in touch, the second one's data on a small disk; and what is rolled out to both, not told to anybody yet.
+/// What is rolled out to both agents.
+struct Upgrade {
+    documents: Vec<Vec<u8>>,
+    artifact: (Digest, PathBuf),
+}
+
+impl Upgrade {
+    fn new(world: &World, version: &str, sequence: u64, program: &[u8], (roster, named): &(Published, RosterRef)) -> Self {
+        let file = world.folder.path().join(version);
+        fs::write(&file, program).unwrap();
+        let (release, body) = world.release(version, sequence, program);
+        let rollout = world.rollout(&format!("r{sequence}"), &release, &body, named);
+        let documents = [release.bytes, roster.bytes.clone(), rollout.bytes].into();
+        Self { documents, artifact: (body.artifacts.first().unwrap().sha256.into(), file) }
+    }
+
+    async fn roll_out(&self, to: &Running) {
+        to.client.put_blob(self.artifact.0, &self.artifact.1).await.unwrap();
+        for document in &self.documents {
+            to.client.publish(document.clone()).await.unwrap();
+        }
+    }
+}
+
+/// Two agents in touch that run the first version, the second one's data on a small disk; and the next version, of which
+/// nobody was told yet.
 struct Scene {
     one: Running,
     two: Running,
     disk: Mounted,
     data: PathBuf,
-    documents: Vec<Vec<u8>>,
-    artifact: (Digest, PathBuf),
+    upgrade: Upgrade,
+    /// Which process the first version is on the small disk.
+    process: String,
     world: World,
 }
 
@@ -84,13 +113,13 @@ fn product(status: &StatusView) -> &ProductView {
 }
 
 fn installed(status: &StatusView) -> bool {
-    product(status).version.as_deref() == Some("1.0.0")
+    product(status).version.as_deref() == Some("1.1.0")
 }
 
 /// Whether it says that its disk is full: of the product, or of its store, which is on the same disk.
 fn says_full(status: &StatusView) -> bool {
     let held = product(status).hold.as_ref().is_some_and(|hold| hold.code == HoldCode::DiskFull);
-    held || status.agent.faults.iter().any(|fault| fault.what == "store")
+    held || status.agent.faults.iter().any(|fault| fault.what == "store" && fault.detail.starts_with("disk-full: "))
 }
 
 impl Scene {
@@ -108,25 +137,31 @@ impl Scene {
         let head = b"#!/bin/sh\nexec sleep 1000\n#";
         let padding = (0..3 * 1024 * 1024_u32).map(|at| b'a' + u8::try_from(at / 7 % 26).unwrap());
         let program: Vec<u8> = head.iter().copied().chain(padding).collect();
-        let file = world.folder.path().join("program");
-        fs::write(&file, &program).unwrap();
-        let (release, body) = world.release("1.0.0", 1, &program);
-        let (roster, named) = world.roster();
-        let rollout = world.rollout("r1", &release, &body, &named);
-        let documents = [release, roster, rollout].map(|document| document.bytes).into();
-        let artifact = (body.artifacts.first().unwrap().sha256.into(), file);
+        let roster = world.roster();
+        let before = Upgrade::new(&world, "1.0.0", 1, head, &roster);
+        let upgrade = Upgrade::new(&world, "1.1.0", 2, &program, &roster);
         let (one, two) = (Running::start(first), Running::start(second));
         for agent in [&one, &two] {
             agent.until("in touch", |status| status.node.peers == 1).await;
         }
-        Ok(Self { one, two, disk, data, documents, artifact, world })
+        before.roll_out(&one).await;
+        for agent in [&one, &two] {
+            agent.until("the first version is there", |status| product(status).phase == Phase::Soaked).await;
+        }
+        let note = fs::read(data.join("products").join(fleet::product().as_str()).join("run.json")).unwrap();
+        let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
+        let process = note.get("process").unwrap().to_string();
+        Ok(Self { one, two, disk, data, upgrade, process, world })
     }
 
     async fn roll_out(&self) {
-        self.one.client.put_blob(self.artifact.0, &self.artifact.1).await.unwrap();
-        for document in &self.documents {
-            self.one.client.publish(document.clone()).await.unwrap();
-        }
+        self.upgrade.roll_out(&self.one).await;
+    }
+
+    /// The version of before runs on, in the very process that it was.
+    fn keeps_the_old_version(&self, status: &StatusView) {
+        assert_eq!(product(status).version.as_deref(), Some("1.0.0"), "{status:#?}");
+        assert!(runs(&self.process), "{status:#?}");
     }
 
     /// It is not installed, and nothing is to blame for that.
@@ -139,7 +174,7 @@ impl Scene {
     async fn runs_full_and_goes_on(self) {
         let status = self.two.until("it says disk-full", says_full).await;
         Self::blames_nothing(&status);
-        assert!(!installed(&status));
+        self.keeps_the_old_version(&status);
         self.disk.make_room();
         self.goes_on().await;
     }
@@ -181,6 +216,7 @@ pub(super) async fn blobs_that_cannot_be_written() -> Result<(), String> {
     let held = |status: &StatusView| product(status).hold.as_ref().is_some_and(|hold| hold.code == HoldCode::Retry);
     let status = scene.two.until("it tries again", held).await;
     Scene::blames_nothing(&status);
+    scene.keeps_the_old_version(&status);
     scene.disk.remount("rw");
     scene.goes_on().await;
     Ok(())
@@ -196,7 +232,7 @@ pub(super) async fn a_data_folder_that_vanished() -> Result<(), String> {
     let held = |status: &StatusView| product(status).hold.is_some() || !status.agent.faults.is_empty();
     let status = scene.two.until("it says that something is wrong", held).await;
     Scene::blames_nothing(&status);
-    assert!(!installed(&status));
+    scene.keeps_the_old_version(&status);
     mount_move(&away, &scene.data)?;
     scene.goes_on().await;
     Ok(())

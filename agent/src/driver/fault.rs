@@ -13,10 +13,19 @@ use groundswell_core::time::Timestamp;
 use groundswell_net::NetworkEvent;
 use tokio::time::Instant;
 
+use crate::install::durable::is_disk_full;
+use crate::store::CommitError;
+
 /// First pause before the store is tried again; doubles up to [`RETRY_MOST`].
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// Longest pause: a disk that is freed is noticed within this time.
 const RETRY_MOST: Duration = Duration::from_secs(15);
+
+/// What is told of a commit that failed: of a full disk by the word that stands for one everywhere (case B2).
+pub(super) fn told(error: &CommitError) -> String {
+    let full = if is_disk_full(&error.source) { "disk-full: " } else { "" };
+    format!("{full}{error}: {}", error.source)
+}
 
 /// A store that cannot be written.
 #[derive(Debug)]
@@ -96,7 +105,18 @@ impl Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    #[test]
+    fn b2_a_store_on_a_full_disk_is_said_as_disk_full() {
+        let told = |kind: io::ErrorKind| told(&CommitError { folder: "/data/store".into(), source: kind.into() });
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            assert!(told(kind).starts_with("disk-full: ") && told(kind).contains("/data/store"), "{}", told(kind));
+        }
+        assert!(!told(io::ErrorKind::ReadOnlyFilesystem).contains("disk-full"));
+    }
 
     #[tokio::test]
     async fn a_peer_that_came_and_went_meanwhile_is_not_told_and_one_that_lost_frames_starts_anew() {

@@ -332,7 +332,7 @@ impl Driver {
     }
 
     fn store_fails(&mut self, error: &CommitError) {
-        let detail = format!("{error}: {}", error.source);
+        let detail = fault::told(error);
         self.hands.fail_waiting(&detail);
         match &mut self.fault {
             Some(fault) => fault.again(detail),
