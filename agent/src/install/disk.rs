@@ -229,7 +229,8 @@ impl Disk {
             | Operation::Keep(..)
             | Operation::Stop(..)
             | Operation::Restart(..)
-            | Operation::Booted(..) => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not done by small files")),
+            | Operation::Booted(..)
+            | Operation::Left(..) => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not done by small files")),
         }
     }
 

@@ -24,7 +24,7 @@ use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
 use super::ending::{Grace, ending};
 use super::told::{Trouble, told_at_start, told_of_way, unsaid};
-use super::way_back::{RECOVERY_PAUSE, WayBack};
+use super::way_back::{Pauses, WayBack};
 use crate::config::HooksConfig;
 use crate::effects::blocking;
 
@@ -62,6 +62,7 @@ pub struct Executor {
     pub(super) trouble: Trouble,
     /// Whether a way back is held up, for those who tell of that.
     pub(super) held_up: Arc<AtomicBool>,
+    pub(super) pauses: Pauses,
 }
 
 pub(super) enum Stopped {
@@ -88,6 +89,7 @@ impl Executor {
             untold: false,
             trouble: Trouble::default(),
             held_up: Arc::default(),
+            pauses: Pauses::default(),
         }
     }
 
@@ -101,6 +103,12 @@ impl Executor {
     #[must_use]
     pub fn ending_within(self, grace: Grace) -> Self {
         Self { grace, ..self }
+    }
+
+    /// With other pauses on the way back.
+    #[must_use]
+    pub fn pausing(self, pauses: Pauses) -> Self {
+        Self { pauses, ..self }
     }
 
     /// What runs, and the number of its start.
@@ -163,7 +171,7 @@ impl Executor {
             {
                 return None;
             }
-            stoppable(&mut self.stopping, sleep(RECOVERY_PAUSE)).await.ok()?;
+            stoppable(&mut self.stopping, sleep(self.pauses.first)).await.ok()?;
         }
     }
 
@@ -194,8 +202,8 @@ impl Executor {
             }
         } else {
             let mut tries = 0;
-            while let Err(failure) = self.went_back(&recovery, tries).await? {
-                recovery = recovery::try_again(&self.enough_to_recover().await?, self.manner, failure.answered);
+            while let Err(again) = self.went_back(&recovery, tries).await? {
+                recovery = recovery::try_again(&self.enough_to_recover().await?, self.manner, again.answered);
                 tries += 1;
             }
         }
@@ -389,8 +397,8 @@ impl Executor {
         let output = unsaid(&self.starter.output().await, &cause.reason);
         match self.insist(&operations).await {
             WayBack::Done => {}
-            WayBack::Unfinished(failure) => {
-                tracing::error!(product = %self.product, %failure, "cannot go back yet; tried again");
+            WayBack::Unfinished(unfinished) => {
+                tracing::error!(product = %self.product, failure = %unfinished.failure, "cannot go back yet; tried again");
                 self.pending.clear();
                 return Outcome::Again;
             }
@@ -468,6 +476,10 @@ impl Executor {
             Operation::Booted(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 stoppable(&mut self.stopping, self.starter.booted(&launch)).await?
+            }
+            Operation::Left(slot, contents) => {
+                let launch = self.launch(*slot, contents).await;
+                stoppable(&mut self.stopping, self.starter.left(&launch)).await?
             }
             Operation::Hook(place, slot, contents) => self.hook(*place, *slot, contents).await?,
             _ => self.file(operation.clone()).await,

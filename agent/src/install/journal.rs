@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn the_last_entry_is_read_back() {
-        let revert = Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), at_fault: false, way: Way::Start };
+        let revert =
+            Mark::Revert { reason: Reason::lossy("a \"reason\"\nwith lines"), at_fault: false, way: Way::Start, tries: 0 };
         let (folder, _) = written(&[Mark::Switch, Mark::Activate(first()), revert.clone()]);
         assert_eq!(open(folder.path()).last(), Some(&entry(revert)));
     }

@@ -23,7 +23,7 @@ pub mod remote;
 pub(crate) mod reserve;
 pub mod slots;
 mod told;
-mod way_back;
+pub mod way_back;
 
 pub use artifact::ArtifactSource;
 pub use device::{Device, DeviceError, Devices, Settings, StepRefused};

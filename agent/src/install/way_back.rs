@@ -1,7 +1,8 @@
 //! The way back, and whatever else start-up may not give up: every step that works helps, so a failure ends nothing.
 //!
 //! What it cannot do without is tried again later, with a growing pause, and the journal stays open until then: the old
-//! version's start above all. Before it runs nothing says that the way back is done (S6).
+//! version's start above all. Before it runs nothing says that the way back is done (S6). Where the machine is restarted for
+//! it, that comes in the end whether or not anything else has worked, for the boot loader may go back by itself.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,35 +16,62 @@ use super::executor::{Executor, Stopped, stoppable};
 
 /// How often a start is tried before it is left for later.
 const STARTS: u32 = 3;
-/// From one of these tries to the next.
-const START_PAUSE: Duration = Duration::from_secs(1);
-/// From one try to go back at start-up to the next: the first pause, twice as long each time, and the longest.
-pub(super) const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long what failed on the way back is left alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Pauses {
+    /// From one try of a start to the next.
+    pub start: Duration,
+    /// From one try to go back at start-up to the next: the first pause, twice as long each time.
+    pub first: Duration,
+    /// The longest of these.
+    pub longest: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { start: Duration::from_secs(1), first: Duration::from_secs(5), longest: Duration::from_secs(60) }
+    }
+}
 
 /// How the way back went.
 pub(super) enum WayBack {
     /// To its end.
     Done,
     /// Something that it cannot do without failed: it goes on later.
-    Unfinished(Failure),
+    Unfinished(Unfinished),
     Stopping,
+}
+
+/// What a way back could not do without.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    /// What failed.
+    pub(super) failure: Failure,
+    /// The machine is known not to run what it should.
+    pub(super) answered: bool,
+}
+
+impl From<Failure> for Unfinished {
+    fn from(failure: Failure) -> Self {
+        Self { failure, answered: false }
+    }
 }
 
 impl Executor {
     /// Carries out a recovery that may not fail, after so many tries. An error: the disk takes no writes, the old version does
     /// not start, or the machine cannot be restarted, or does not run what it should; it has to be tried again, for there is no
     /// other way and nothing true could be told meanwhile. `None`: the device stops.
-    pub(super) async fn went_back(&mut self, recovery: &Recovery, tries: u32) -> Option<Result<(), Failure>> {
+    pub(super) async fn went_back(&mut self, recovery: &Recovery, tries: u32) -> Option<Result<(), Unfinished>> {
         match self.insist(&recovery.operations).await {
             WayBack::Done => Some(Ok(())),
             WayBack::Stopping => None,
-            WayBack::Unfinished(failure) => {
-                let pause = RECOVERY_PAUSE.saturating_mul(1_u32 << tries.min(8)).min(LONGEST_PAUSE);
-                tracing::error!(product = %self.product, %failure, ?pause, "cannot go back yet; tried again");
+            WayBack::Unfinished(unfinished) => {
+                let pause = self.pauses.first.saturating_mul(1_u32 << tries.min(8)).min(self.pauses.longest);
+                tracing::error!(product = %self.product, failure = %unfinished.failure, ?pause, "cannot go back yet; tried again");
                 self.pending.clear();
                 stoppable(&mut self.stopping, sleep(pause)).await.ok()?;
-                Some(Err(failure))
+                Some(Err(unfinished))
             }
         }
     }
@@ -57,9 +85,12 @@ impl Executor {
     }
 
     async fn insist_on(&mut self, operations: &[Operation]) -> WayBack {
-        let mut unpointed = None;
+        let mut unpointed: Option<Failure> = None;
         let ends = operations.iter().any(closes);
         let goes_back = operations.iter().any(|operation| matches!(noted(operation), Some(Mark::Revert { .. })));
+        let goes_down = matches!(operations.last(), Some(Operation::Restart(..)));
+        let goes_down_anyway = goes_down && operations.iter().any(is_unset);
+        let before_restart = operations.iter().rev().nth(1).filter(|_| goes_down);
         for operation in operations {
             let closes = closes(operation);
             if unpointed.is_some() {
@@ -86,13 +117,18 @@ impl Executor {
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
                 // The machine runs what is left, or comes up with it the next time.
-                Operation::Booted(..) => return WayBack::Unfinished(failure),
-                // Nothing runs, or what was to be left does.
-                Operation::Start(..) | Operation::Stop(..) if goes_back => {
-                    self.trouble.add(failure.clone());
-                    return WayBack::Unfinished(failure);
+                Operation::Booted(..) => {
+                    return WayBack::Unfinished(Unfinished { answered: failure.answered, failure });
                 }
-                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
+                Operation::Left(..) if failure.answered => {
+                    return WayBack::Unfinished(Unfinished { answered: true, failure });
+                }
+                // Nothing runs, or what was to be left does; of a machine that is to be restarted once more that is known.
+                Operation::Start(..) | Operation::Stop(..) if goes_back && !goes_down_anyway => {
+                    self.trouble.add(failure.clone());
+                    return WayBack::Unfinished(Unfinished { failure, answered: goes_down });
+                }
+                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) | Operation::Left(..) => {
                     self.trouble.add(failure);
                 }
                 // The journal is closed last: what is still missing tells that the version was left.
@@ -100,18 +136,18 @@ impl Executor {
                 _ if closes => self.pending.push(operation.clone()),
                 // What starts by its slot runs all the same; a command would start what `current` still leads to.
                 Operation::Point(_) if self.starter.starts_by_slot() => unpointed = Some(failure),
-                Operation::Point(_) => return WayBack::Unfinished(failure),
+                Operation::Point(_) => return WayBack::Unfinished(failure.into()),
                 // With the journal closed behind it, a version that is good for ever would be taken back by the next start.
-                Operation::Bless(_) if ends => return WayBack::Unfinished(failure),
+                Operation::Bless(_) if ends => return WayBack::Unfinished(failure.into()),
                 // A restart that is not written down would be repeated for ever.
-                Operation::Note(Entry { mark: Mark::Revert { way: Way::Restarting { .. }, .. }, .. })
-                | Operation::Restart(..) => {
-                    return WayBack::Unfinished(failure);
+                _ if before_restart.is_some_and(|note| std::ptr::eq(note, operation)) => {
+                    return WayBack::Unfinished(failure.into());
                 }
+                Operation::Restart(..) => return WayBack::Unfinished(failure.into()),
                 _ => {}
             }
         }
-        unpointed.map_or(WayBack::Done, WayBack::Unfinished)
+        unpointed.map_or(WayBack::Done, |failure| WayBack::Unfinished(failure.into()))
     }
 
     /// Does one operation; what starts or stops a version is tried a few times.
@@ -119,7 +155,7 @@ impl Executor {
         let tries = if matches!(operation, Operation::Start(..) | Operation::Stop(..)) { STARTS } else { 1 };
         for _ in 1..tries {
             match self.perform(operation).await {
-                Err(Stopped::Failed(..)) => stoppable(&mut self.stopping, sleep(START_PAUSE)).await?,
+                Err(Stopped::Failed(..)) => stoppable(&mut self.stopping, sleep(self.pauses.start)).await?,
                 done => return done,
             }
         }
@@ -136,4 +172,9 @@ fn noted(operation: &Operation) -> Option<&Mark> {
 
 fn closes(operation: &Operation) -> bool {
     noted(operation) == Some(&Mark::Closed)
+}
+
+/// Whether the machine is restarted although nothing may have made the old version the next one.
+fn is_unset(operation: &Operation) -> bool {
+    matches!(noted(operation), Some(Mark::Revert { way: Way::Restarting { unset: true, .. }, .. }))
 }

@@ -163,7 +163,7 @@ async fn a_way_back_that_was_cut_off_still_knows_whether_the_release_was_to_blam
         let folder = workshop.product_folder();
         let mut journal = Journal::open(Arc::new(OnDisk), &folder).unwrap();
         let transaction = journal.last().unwrap().transaction.clone();
-        let mark = Mark::Revert { reason: Reason::lossy("told before the power failed"), at_fault, way: Way::Start };
+        let mark = Mark::Revert { reason: Reason::lossy("told before the power failed"), at_fault, way: Way::Start, tries: 0 };
         journal.note(&Entry { transaction, mark }).unwrap();
         let (bench, recovered) = workshop.device().await;
         assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release));

@@ -14,10 +14,12 @@ use groundswell_agent::health::{Monitor, Target};
 use groundswell_agent::install::activate::Launch;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::forks;
+use groundswell_agent::install::way_back::Pauses;
 use groundswell_core::digest::{Digest, Hex32};
 use groundswell_core::install::{Boot, Contents, Slot};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Health, Recovered, Report};
+use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::mpsc;
 
@@ -49,7 +51,7 @@ impl Board {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let header = format!(
             "#!/bin/sh\nexport MACHINE={0}/machine OS_RELEASE={0}/machine/os-release UPTIME={0}/machine/uptime \
-             PATH={0}/programs:$PATH\n",
+             PATH={0}/programs:$PATH\necho \"${{0##*/}}\" >> {0}/machine/ran\n",
             workshop.home().display()
         );
         copy_programs(&sources.join("tests/it/updaters"), &workshop.path("programs"), &header);
@@ -110,21 +112,55 @@ impl Board {
     /// The agent starts, and restarts the machine once more; it comes up, and the agent starts again.
     async fn restarted_twice(&mut self) -> (Executor, Recovered) {
         self.boot();
-        let mut executor = self.workshop.executor().await;
-        let restarts = |board: &Self| board.told().iter().filter(|told| *told == "reboot").count();
-        let before = restarts(self);
-        let goes_down = async {
+        let before = self.restarts();
+        self.recovers_until(|board| board.restarts() > before).await;
+        self.restarted().await
+    }
+
+    /// The agent starts, and ends before it has recovered, once this is so.
+    async fn recovers_until(&self, enough: impl Fn(&Self) -> bool) {
+        let mut executor = self.hasty().await;
+        let looks = async {
             let mut recovering = std::pin::pin!(executor.recover());
-            while restarts(self) == before {
+            while !enough(self) {
                 tokio::select! {
-                    recovered = &mut recovering => panic!("{}: it restarts first: {recovered:?}", self.adapter),
+                    recovered = &mut recovering => panic!("{}: it is not over: {recovered:?}", self.adapter),
                     () = tokio::time::sleep(Duration::from_millis(10)) => {}
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), goes_down).await.expect("the machine is restarted");
+        tokio::time::timeout(Duration::from_secs(60), looks).await.expect("it comes to that");
+    }
+
+    /// An executor that waits for nothing.
+    async fn hasty(&self) -> Executor {
+        let pause = Duration::from_millis(10);
+        self.workshop.executor().await.pausing(Pauses { start: pause, first: pause, longest: pause })
+    }
+
+    /// How often the machine was restarted since system 1.0 was confirmed.
+    fn restarts(&self) -> usize {
+        self.told().iter().filter(|told| *told == "reboot").count()
+    }
+
+    /// How often the machine was asked which version it runs.
+    fn asked(&self) -> usize {
+        self.workshop.lines("machine/ran").iter().filter(|ran| *ran == "booted-version").count()
+    }
+
+    /// System 2.0 runs on trial and is left, and nothing that it can do leads back.
+    async fn on_two_without_a_way_back(adapter: &'static str) -> Self {
+        let mut board = Self::on_one(adapter).await;
+        let two = board.two.clone();
+        drop(board.hand_over(&two).await);
+        let (executor, _) = board.restarted().await;
         drop(executor);
-        self.restarted().await
+        fs::copy(board.workshop.path("machine/runs"), board.workshop.path("machine/broken")).unwrap();
+        let mut executor = board.hasty().await;
+        executor.recover().await.unwrap();
+        assert_eq!(board.revert(&mut executor, &two).await, Outcome::Again, "{adapter}");
+        assert_eq!((board.restarts(), board.next_version().as_str()), (1, "2.0"), "{adapter}: not at once");
+        board
     }
 
     fn note(&self, name: &str, text: &str) {
@@ -318,6 +354,48 @@ async fn with_each_updater_a_first_system_that_is_unhealthy_gives_way_to_the_one
             assert_eq!(recovered.reverted, Some((one.release, Reason::lossy("unhealthy"))), "{adapter}");
             assert_eq!((recovered.running, board.next_version().as_str()), (None, "0.9"), "{adapter}");
         }
+    }
+}
+
+#[tokio::test]
+async fn s6_where_nothing_leads_back_the_machine_is_restarted_all_the_same_and_its_boot_loader_has_its_chance() {
+    for adapter in ADAPTERS {
+        let mut board = Board::on_two_without_a_way_back(adapter).await;
+        let two = board.two.clone();
+        // An agent that dies soon after each start comes to it as well.
+        for _ in 0..2 {
+            let tried = board.workshop.lines("machine/ran").len();
+            board.recovers_until(|board| board.workshop.lines("machine/ran").len() > tried + 6).await;
+        }
+        board.recovers_until(|board| board.restarts() == 2).await;
+        // The boot loader takes the other system, for this once.
+        let (new, old) = (board.next(), if board.next() == "a" { "b" } else { "a" });
+        board.note("next", old);
+        board.boot();
+        board.note("next", &new);
+        let mut executor = board.hasty().await;
+        let recovered = executor.recover().await.unwrap();
+        assert_eq!(recovered.reverted, Some((two.release, Reason::lossy("unhealthy"))), "{adapter}");
+        assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release), "{adapter}");
+        assert_eq!((board.restarts(), board.next_version().as_str()), (2, "1.0"), "{adapter}: from now on");
+    }
+}
+
+#[tokio::test]
+async fn s6_a_machine_that_never_goes_back_is_restarted_three_times_and_then_stays_and_is_told() {
+    for adapter in ADAPTERS {
+        let mut board = Board::on_two_without_a_way_back(adapter).await;
+        for restart in 0..3 {
+            board.recovers_until(|board| board.restarts() == 2 + restart).await;
+            board.boot();
+        }
+        let asked = board.asked();
+        board.recovers_until(|board| board.asked() > asked + 10).await;
+        assert_eq!((board.restarts(), board.next_version().as_str()), (4, "2.0"), "{adapter}: the hand-over's, and three");
+        let mut bench = board.workshop.begun_device();
+        let Report::Blocked(holds) = bench.next().await else { panic!("{adapter}: nothing true could be told") };
+        assert!(holds.iter().any(|hold| hold.code == HoldCode::DeviceFault), "{adapter}: {holds:?}");
+        bench.shutdown().await;
     }
 }
 

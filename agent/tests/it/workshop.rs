@@ -169,6 +169,13 @@ impl Workshop {
 
     /// A device on this folder, and its first report.
     pub(crate) async fn device(&self) -> (Bench, Recovered) {
+        let mut bench = self.begun_device();
+        let Report::Recovered(recovered) = bench.next().await else { panic!("the first report is Recovered") };
+        (bench, recovered)
+    }
+
+    /// A device on this folder that may not come to an end of what it finds.
+    pub(crate) fn begun_device(&self) -> Bench {
         let settings = Settings {
             product: product(),
             folder: self.product_folder(),
@@ -181,9 +188,7 @@ impl Workshop {
         };
         let (sender, reports) = mpsc::channel(16);
         let device = Device::start(settings, self.shelf(), sender).unwrap();
-        let mut bench = Bench { device, reports, seen: Vec::new(), health: None };
-        let Report::Recovered(recovered) = bench.next().await else { panic!("the first report is Recovered") };
-        (bench, recovered)
+        Bench { device, reports, seen: Vec::new(), health: None }
     }
 
     /// An executor without a task around it, as after a start of the agent; recovery has not run.

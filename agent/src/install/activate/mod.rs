@@ -158,6 +158,21 @@ impl Starter {
         }
     }
 
+    /// Checks that the machine does not run a version any more.
+    ///
+    /// # Errors
+    /// When it does, or it cannot be told.
+    pub async fn left(&mut self, launch: &Launch) -> Result<(), Failure> {
+        match self.booted(launch).await {
+            Ok(()) => {
+                let still = format!("the machine still runs {}", launch.contents.version);
+                Err(Failure { answered: true, ..Failure::of_the_device(still) })
+            }
+            Err(failure) if failure.answered => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// The last lines of output of what was started last.
     pub async fn output(&self) -> String {
         match self {

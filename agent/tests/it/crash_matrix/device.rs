@@ -50,11 +50,11 @@ macro_rules! kinds {
 }
 
 kinds!(kind, OPERATIONS, Operation:
-    Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Describe, Bless, Deny, Forgive);
+    Note, Empty, Fill, Verify, Hook, Point, Start, Keep, Stop, Restart, Booted, Left, Describe, Bless, Deny, Forgive);
 kinds!(mark, MARKS, Mark: Stage, Switch, Activate, Reboot, Watch, Confirm, Revert, Closed);
 
 /// What changes nothing: the end never falls within it.
-const READ_ONLY: [&str; 2] = ["Operation::Verify", "Operation::Booted"];
+const READ_ONLY: [&str; 3] = ["Operation::Verify", "Operation::Booted", "Operation::Left"];
 
 /// Within which operations and notes of the journal the end has come: what was never cut short is proven by no cell.
 #[derive(Clone, Debug, Default)]
@@ -260,7 +260,7 @@ impl Device {
     fn insist(&mut self, operations: &[Operation]) -> Result<(), Stop> {
         for operation in operations {
             match self.perform(operation) {
-                Err(Stop::Failed(_)) if !matches!(operation, Operation::Booted(..)) => {}
+                Err(Stop::Failed(_)) if !matches!(operation, Operation::Booted(..) | Operation::Left(..)) => {}
                 done => done?,
             }
         }
@@ -298,6 +298,8 @@ impl Device {
             }
             Operation::Booted(_, contents) if self.machine.runs == contents.sequence.get() => Ok(()),
             Operation::Booted(..) => Err(Failure { answered: true, ..Failure::broken("another version") }),
+            Operation::Left(_, contents) if self.machine.runs != contents.sequence.get() => Ok(()),
+            Operation::Left(..) => Err(Failure { answered: true, ..Failure::broken("it still runs") }),
             Operation::Hook(..) | Operation::Keep(..) => self.touch(|_| {}),
             _ => self.disk.perform(operation),
         };

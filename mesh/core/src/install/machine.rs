@@ -19,6 +19,7 @@ use super::state::{
     Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
 };
 use crate::digest::Digest;
+use crate::limits::TRIES_BACK;
 use crate::node::effect::Install;
 use crate::number::Sequence;
 use crate::record::ClaimName;
@@ -271,7 +272,7 @@ pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> 
     match mark {
         Mark::Confirm => Plan::TooLate,
         Mark::Closed => Plan::Done,
-        Mark::Revert { reason, at_fault, way } => {
+        Mark::Revert { reason, at_fault, way, .. } => {
             Plan::Do(back(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner))
         }
         _ => Plan::Do(back(found, transaction, cause, &way(found, mark, manner), manner)),
@@ -302,59 +303,118 @@ pub(super) fn way(found: &Found, mark: &Mark, manner: Manner) -> Way {
 
 /// The way back: also what recovery does when it finds [`Mark::Revert`].
 pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way, manner: Manner) -> Vec<Operation> {
-    let revert = |way| note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way });
     let way = match way {
         Way::Next { boot } if !boot.is(&found.boot) => &Way::Restart,
         way => way,
     };
+    let tries = match way {
+        Way::Restart if is_asked(manner) => tries(found).saturating_add(1),
+        _ => tries(found),
+    };
     let old = found.behind(transaction);
-    let left = (transaction.to, transaction.contents.clone());
-    // What runs after a restart: the old version, or without one whatever was there before the first install.
-    let (slot, contents) = old.clone().map_or_else(|| left.clone(), |old| (old.slot, old.contents));
-    if let Way::Restarting { boot, .. } = way {
+    let (slot, contents) = next(old.as_ref(), transaction);
+    if let Way::Restarting { boot, unset, .. } = way {
         if boot.is(&found.boot) {
             return vec![Operation::Restart(slot, contents)];
         }
         let mut operations = Vec::new();
-        if let Some(Confirmed { slot, contents }) = old {
-            // An agent knows from which slot it runs, and its supervisor goes back by itself.
-            if manner.counted != Counted::Elsewhere {
-                operations.push(Operation::Booted(slot, contents.clone()));
-            }
-            operations.push(Operation::Keep(slot, contents));
+        if *unset {
+            // What follows is the way back still, and may be begun again.
+            operations.push(reverting(transaction, cause, way.clone(), tries));
         }
+        // An agent knows from which slot it runs, and its supervisor goes back by itself.
+        if is_asked(manner) {
+            operations.extend(match &old {
+                Some(Confirmed { slot, contents }) => Some(Operation::Booted(*slot, contents.clone())),
+                None if transaction.from.is_none() => Some(Operation::Left(slot, contents)),
+                // No file says any more what the old version is.
+                None => None,
+            });
+        }
+        if *unset {
+            // Its boot loader went back by itself, for this once or for good.
+            operations.extend(made_next(old.as_ref(), transaction));
+        }
+        operations.extend(old.map(|Confirmed { slot, contents }| Operation::Keep(slot, contents)));
         operations.extend(returned(transaction, cause));
         return operations;
     }
-    let mut operations = vec![revert(way.clone()), hook(Hook::BeforeRevert, transaction), Operation::Point(transaction.from)];
+    let mut operations = vec![
+        reverting(transaction, cause, way.clone(), tries),
+        hook(Hook::BeforeRevert, transaction),
+        Operation::Point(transaction.from),
+    ];
     match (&old, way) {
         (Some(_), Way::Keep) => operations.push(Operation::Keep(slot, contents.clone())),
-        (Some(_), _) => operations.push(Operation::Start(slot, contents.clone())),
         // Nothing was started: what runs is somebody else's.
         (None, Way::Keep) => {}
-        (None, _) if transaction.from.is_none() => operations.push(Operation::Stop(left.0, left.1)),
-        // No file says any more what the old version is: `current` leads to it, and nothing that runs is stopped.
-        (None, _) => {}
+        _ => operations.extend(made_next(old.as_ref(), transaction)),
     }
     if matches!(way, Way::Restart) {
-        operations.push(revert(Way::Restarting { boot: found.boot.clone(), missed: 0 }));
-        operations.push(Operation::Restart(slot, contents));
+        operations.extend(restarted(found, transaction, cause, 0, tries));
         return operations;
     }
     operations.extend(returned(transaction, cause));
     operations
 }
 
+/// Whether the machine is asked which version it runs.
+pub(super) fn is_asked(manner: Manner) -> bool {
+    manner.restarts_machine && manner.counted != Counted::Elsewhere
+}
+
+/// How often the way back that is under way was begun.
+pub(super) fn tries(found: &Found) -> u32 {
+    match found.open() {
+        Some(Entry { mark: Mark::Revert { tries, .. }, .. }) => *tries,
+        _ => 0,
+    }
+}
+
+pub(super) fn reverting(transaction: &Transaction, cause: &Cause, way: Way, tries: u32) -> Operation {
+    let Cause { reason, at_fault } = cause.clone();
+    note(transaction, Mark::Revert { reason, at_fault, way, tries })
+}
+
+/// What the machine is to run: the old version, or without one whatever was there before the first install.
+fn next(old: Option<&Confirmed>, transaction: &Transaction) -> (Slot, Contents) {
+    old.map_or_else(|| (transaction.to, transaction.contents.clone()), |old| (old.slot, old.contents.clone()))
+}
+
+/// Has it started, or made what the machine starts from.
+fn made_next(old: Option<&Confirmed>, transaction: &Transaction) -> Option<Operation> {
+    let (slot, contents) = next(old, transaction);
+    match old {
+        Some(_) => Some(Operation::Start(slot, contents)),
+        None if transaction.from.is_none() => Some(Operation::Stop(slot, contents)),
+        // No file says any more what the old version is: `current` leads to it, and nothing that runs is stopped.
+        None => None,
+    }
+}
+
+/// The restart behind that, which was begun `tries` times: with the last of them it comes whether or not that works.
+fn restarted(found: &Found, transaction: &Transaction, cause: &Cause, missed: u32, tries: u32) -> [Operation; 2] {
+    let (slot, contents) = next(found.behind(transaction).as_ref(), transaction);
+    let unset = tries >= TRIES_BACK;
+    let missed = missed.max(u32::from(unset));
+    let way = Way::Restarting { boot: found.boot.clone(), missed, unset };
+    [reverting(transaction, cause, way, 0), Operation::Restart(slot, contents)]
+}
+
 /// The machine was restarted for the way back `missed` times and does not run the old version: it is made the next one once
 /// more. `None` where nothing tells what that is.
-pub(super) fn back_again(found: &Found, transaction: &Transaction, cause: &Cause, missed: u32) -> Option<Vec<Operation>> {
-    let Confirmed { slot, contents } = found.behind(transaction)?;
-    let way = Way::Restarting { boot: found.boot.clone(), missed };
-    Some(vec![
-        Operation::Start(slot, contents.clone()),
-        note(transaction, Mark::Revert { reason: cause.reason.clone(), at_fault: cause.at_fault, way }),
-        Operation::Restart(slot, contents),
-    ])
+pub(super) fn back_again(
+    found: &Found,
+    transaction: &Transaction,
+    cause: &Cause,
+    way: &Way,
+    missed: u32,
+) -> Option<Vec<Operation>> {
+    let tries = tries(found).saturating_add(1);
+    let mut operations = vec![reverting(transaction, cause, way.clone(), tries)];
+    operations.push(made_next(found.behind(transaction).as_ref(), transaction)?);
+    operations.extend(restarted(found, transaction, cause, missed, tries));
+    Some(operations)
 }
 
 /// The old version runs again: what was left is written down in its slot, and what failed apart from it too.

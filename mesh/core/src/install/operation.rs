@@ -30,6 +30,8 @@ pub enum Operation {
     Restart(Slot, Contents),
     /// Check that the machine has started from the version in a slot.
     Booted(Slot, Contents),
+    /// Check that the machine does not run the version in a slot any more.
+    Left(Slot, Contents),
     /// Describe a slot anew.
     Describe(Slot, Described),
     /// Make a slot the confirmed one, and its sequence the floor.
@@ -54,6 +56,7 @@ impl fmt::Display for Operation {
             Self::Stop(_, contents) => write!(f, "stop {}", contents.version),
             Self::Restart(_, contents) => write!(f, "restart the machine for {}", contents.version),
             Self::Booted(_, contents) => write!(f, "see whether the machine runs {}", contents.version),
+            Self::Left(_, contents) => write!(f, "see whether the machine has left {}", contents.version),
             Self::Describe(slot, _) => write!(f, "describe slot {}", slot.name()),
             Self::Bless(confirmed) => write!(f, "record {} as confirmed", confirmed.contents.version),
             Self::Deny(denied) => write!(f, "record that {} failed", denied.version),

@@ -7,13 +7,13 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::machine::{Cause, back, back_again, blessed, blessing, forward, staged, start, way};
+use super::machine::{Cause, back, back_again, blessed, blessing, forward, is_asked, reverting, staged, start, tries, way};
 use super::operation::{Hook, Operation};
 use super::state::{
     Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
 };
 use crate::digest::Digest;
-use crate::limits::RESTARTS_BACK;
+use crate::limits::{RESTARTS_BACK, TRIES_BACK};
 use crate::text::Reason;
 
 /// What start-up does.
@@ -53,7 +53,7 @@ pub fn recover(found: &Found, manner: Manner) -> Recovery {
 pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation, answered: bool) -> Recovery {
     let Some(Entry { transaction, mark }) = found.open() else { return settled(Vec::new()) };
     // A way back that is under way goes on for its own cause.
-    if let Mark::Revert { reason, at_fault, way } = mark {
+    if let Mark::Revert { reason, at_fault, way, .. } = mark {
         return reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner);
     }
     let way = match (failed, mark) {
@@ -79,18 +79,26 @@ pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation,
 }
 
 /// The next try after a way back could not be finished. `answered`: what was asked whether the machine runs the old version
-/// said that it does not. Then that is made the next one again and the machine restarted, [`RESTARTS_BACK`] times; beyond that,
-/// and where nothing can be said, it is only asked again: the transaction stays open until the old version runs.
+/// said that it does not. Then that is made the next one again and the machine restarted, [`RESTARTS_BACK`] times; so it is
+/// where nothing was said [`TRIES_BACK`] times. Beyond that it is only asked again: the transaction stays open until the old
+/// version runs.
 #[must_use]
 pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
-    if let Some(Entry { transaction, mark: Mark::Revert { reason, at_fault, way: Way::Restarting { boot, missed } } }) =
-        found.open()
-        && answered
+    if let Some(Entry { transaction, mark: Mark::Revert { reason, at_fault, way, .. } }) = found.open()
+        && let Way::Restarting { boot, missed, .. } = way
+        && (answered || is_asked(manner))
         && !boot.is(&found.boot)
         && *missed < RESTARTS_BACK
     {
         let cause = Cause { reason: reason.clone(), at_fault: *at_fault };
-        let again = back_again(found, transaction, &cause, missed.saturating_add(1)).map(restarting);
+        let tries = tries(found).saturating_add(1);
+        if !answered && tries < TRIES_BACK {
+            let mut recovery = recover(found, manner);
+            recovery.operations.retain(|operation| !matches!(operation, Operation::Note(entry) if entry.is_open()));
+            recovery.operations.insert(0, reverting(transaction, &cause, way.clone(), tries));
+            return recovery;
+        }
+        let again = back_again(found, transaction, &cause, way, missed.saturating_add(1)).map(restarting);
         return again.unwrap_or_else(|| recover(found, manner));
     }
     recover(found, manner)
@@ -169,7 +177,7 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             operations.extend(blessed(transaction));
             settled(operations)
         }
-        Mark::Revert { reason, at_fault, way } => {
+        Mark::Revert { reason, at_fault, way, .. } => {
             reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner)
         }
         Mark::Closed => closed(found, manner),

@@ -206,9 +206,17 @@ pub enum Mark {
         at_fault: bool,
         /// What that takes.
         way: Way,
+        /// How often that was begun since the machine came up, where it takes a restart of it. Entries of older builds have
+        /// none.
+        #[serde(default, skip_serializing_if = "is_none")]
+        tries: u32,
     },
     /// Nothing is in progress.
     Closed,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What an entry without the field meant.
@@ -236,9 +244,13 @@ pub enum Way {
     Restarting {
         /// The run of the machine that is to end.
         boot: Boot,
-        /// How often it came up with the version that is left all the same. Entries of older builds have none.
+        /// How often it came up with the version that is left all the same, or had to be restarted although nothing else had
+        /// worked. Entries of older builds have none.
         #[serde(default)]
         missed: u32,
+        /// The old version may not be the next one: only the machine's own way back can lead to it.
+        #[serde(default)]
+        unset: bool,
     },
 }
 

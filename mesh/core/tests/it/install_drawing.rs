@@ -11,7 +11,7 @@ use groundswell_core::install::{
     Boot, Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Operation, Slot, SlotState, Starts, Transaction,
     Way,
 };
-use groundswell_core::limits::RESTARTS_BACK;
+use groundswell_core::limits::{RESTARTS_BACK, TRIES_BACK};
 use groundswell_core::node::effect::Install;
 use groundswell_core::number::Sequence;
 use groundswell_core::record::ClaimName;
@@ -66,10 +66,14 @@ fn marks() -> Vec<Mark> {
     let mut ways = vec![Way::Keep, Way::Start, Way::Restart];
     ways.extend(boots().map(|boot| Way::Next { boot }));
     for missed in [0, RESTARTS_BACK] {
-        ways.extend(boots().map(|boot| Way::Restarting { boot, missed }));
+        for unset in [false, true] {
+            ways.extend(boots().map(|boot| Way::Restarting { boot, missed, unset }));
+        }
     }
     for way in ways {
-        marks.push(Mark::Revert { reason: Reason::lossy("unhealthy"), at_fault: true, way });
+        for tries in [0, TRIES_BACK - 1] {
+            marks.push(Mark::Revert { reason: Reason::lossy("unhealthy"), at_fault: true, way: way.clone(), tries });
+        }
     }
     marks
 }

@@ -155,7 +155,7 @@ fn s6_nothing_moves_before_the_disk_tells_and_what_runs_is_kept() {
 #[test]
 fn a_way_back_under_way_keeps_its_own_cause_whatever_fails_beside_it() {
     let own = Reason::lossy("unhealthy");
-    let entry = upgrade(Mark::Revert { reason: own.clone(), at_fault: false, way: Way::Start });
+    let entry = upgrade(Mark::Revert { reason: own.clone(), at_fault: false, way: Way::Start, tries: 0 });
     let other = Cause { reason: Reason::lossy("the disk is full"), at_fault: true };
     let failed = Operation::Keep(Slot::B, contents(2));
     let recovery = give_up(&found(Slot::B, entry), &other, MANNER, &failed, false);

@@ -3,7 +3,7 @@
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::{Ending, give_up, recover, try_again};
 use groundswell_core::install::{Boot, Counted, Entry, Found, Manner, Mark, Operation, Slot, Starts, Way};
-use groundswell_core::limits::{RESTARTS_BACK, TRIAL_STOPS};
+use groundswell_core::limits::{RESTARTS_BACK, TRIAL_STOPS, TRIES_BACK};
 
 use super::install_recovery::{MANNER, RESTARTS, cause, contents, first, found, upgrade};
 
@@ -196,8 +196,8 @@ fn a_machine_whose_runs_have_no_name_is_asked_what_it_runs_and_is_not_restarted_
     let recovery = recover(&reboot, RESTARTS);
     assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::B, contents(2))));
     assert!(is_on_trial(&recovery.ending));
-    let way = Way::Restarting { boot: boot(""), missed: 0 };
-    let mark = Mark::Revert { reason: cause().reason, at_fault: true, way };
+    let way = Way::Restarting { boot: boot(""), missed: 0, unset: false };
+    let mark = Mark::Revert { reason: cause().reason, at_fault: true, way, tries: 0 };
     let recovery = recover(&Found { boot: boot(""), ..found(Slot::A, upgrade(mark)) }, RESTARTS);
     assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
 }
@@ -224,28 +224,110 @@ fn a_system_whose_hand_over_was_cut_short_did_not_fail_to_come_up() {
     assert!(blamed(Mark::Activate(first()), AGENT, true), "a supervisor knows whether it started it");
 }
 
+/// The way back by a restart of the machine, which was to end with this run of it.
+fn going_back(way: Way, tries: u32) -> Found {
+    found(Slot::A, upgrade(Mark::Revert { reason: cause().reason, at_fault: true, way, tries }))
+}
+
+/// The machine was restarted, and did not come up with the old version so often.
+fn restarting(missed: u32, unset: bool) -> Way {
+    Way::Restarting { boot: boot("before"), missed, unset }
+}
+
+/// The ways back that a list notes, with how often each was begun.
+fn noted(operations: &[Operation]) -> Vec<(Way, u32)> {
+    let noted = operations.iter().filter_map(|operation| match operation {
+        Operation::Note(Entry { mark: Mark::Revert { way, tries, .. }, .. }) => Some((way.clone(), *tries)),
+        _ => None,
+    });
+    noted.collect()
+}
+
 #[test]
 fn s6_a_way_back_by_a_restart_ends_only_once_the_machine_runs_the_old_version() {
-    let restarting = |missed| {
-        let way = Way::Restarting { boot: boot("before"), missed };
-        found(Slot::A, upgrade(Mark::Revert { reason: cause().reason, at_fault: true, way }))
-    };
-    let recovery = recover(&restarting(0), RESTARTS);
+    let recovery = recover(&going_back(restarting(0, false), 0), RESTARTS);
     assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
     // It is made the next one again, and the machine restarted, so often and no more.
     for missed in 0..RESTARTS_BACK {
-        let again = try_again(&restarting(missed), RESTARTS, true);
-        assert_eq!(again.operations.first(), Some(&Operation::Start(Slot::A, contents(1))));
+        let again = try_again(&going_back(restarting(missed, false), 0), RESTARTS, true);
+        let this = Way::Restarting { boot: boot("this"), missed: missed + 1, unset: false };
+        assert_eq!(noted(&again.operations), [(restarting(missed, false), 1), (this, 0)]);
+        assert_eq!(again.operations.get(1), Some(&Operation::Start(Slot::A, contents(1))));
         assert_eq!(again.operations.last(), Some(&Operation::Restart(Slot::A, contents(1))));
-        let noted = journal(&restarting(missed), &again.operations).expect("an entry").mark;
-        let expected = Way::Restarting { boot: boot("this"), missed: missed + 1 };
-        assert!(matches!(&noted, Mark::Revert { way, at_fault: true, .. } if *way == expected), "{noted:?}");
     }
-    for (missed, answered) in [(RESTARTS_BACK, true), (0, false)] {
-        assert_eq!(try_again(&restarting(missed), RESTARTS, answered), recover(&restarting(missed), RESTARTS));
+    for answered in [true, false] {
+        let over = going_back(restarting(RESTARTS_BACK, false), TRIES_BACK);
+        assert_eq!(try_again(&over, RESTARTS, answered), recover(&over, RESTARTS));
     }
     // The agent itself knows where it runs from.
-    assert_eq!(recover(&restarting(0), AGENT).operations.first(), Some(&Operation::Keep(Slot::A, contents(1))));
+    assert_eq!(
+        recover(&going_back(restarting(0, false), 0), AGENT).operations.first(),
+        Some(&Operation::Keep(Slot::A, contents(1)))
+    );
+}
+
+#[test]
+fn s6_what_never_makes_the_old_version_the_next_one_restarts_the_machine_all_the_same_and_so_often_in_all() {
+    let cause = cause();
+    let mut found = going_back(Way::Restart, 0);
+    // Each start of the agent, and each try of one, is one more.
+    for tries in 1..TRIES_BACK {
+        let Plan::Do(back) = machine::revert(&found, contents(2).release, &cause, RESTARTS) else { panic!("under way") };
+        let this = Way::Restarting { boot: boot("this"), missed: 0, unset: false };
+        assert_eq!(noted(&back), [(Way::Restart, tries), (this, 0)]);
+        found = going_back(Way::Restart, tries);
+        assert_eq!(back, recover(&going_back(Way::Restart, tries - 1), RESTARTS).operations);
+    }
+    for missed in 1..=RESTARTS_BACK {
+        let last = if missed == 1 { recover(&found, RESTARTS) } else { try_again(&found, RESTARTS, true) };
+        let this = Way::Restarting { boot: boot("this"), missed, unset: true };
+        assert_eq!(noted(&last.operations).last(), Some(&(this, 0)), "a restart that counts, whatever happened before it");
+        assert_eq!(last.ending, Ending::Restarting);
+        found = going_back(restarting(missed, true), TRIES_BACK - 1);
+    }
+    assert_eq!(try_again(&found, RESTARTS, true), recover(&found, RESTARTS), "no further restart");
+    // The boot loader goes back by itself: now that has to last.
+    let back = recover(&found, RESTARTS);
+    assert_eq!(noted(&back.operations), [(restarting(RESTARTS_BACK, true), TRIES_BACK - 1)]);
+    assert_eq!(
+        back.operations[1..4],
+        [Operation::Booted(Slot::A, contents(1)), Operation::Start(Slot::A, contents(1)), Operation::Keep(Slot::A, contents(1))]
+    );
+    // Its supervisor goes back by itself, and is not asked.
+    let Plan::Do(own) = machine::revert(&going_back(Way::Restart, TRIES_BACK), contents(2).release, &cause, AGENT) else {
+        panic!("under way")
+    };
+    assert!(own.iter().all(|operation| !matches!(operation, Operation::Booted(..))));
+}
+
+#[test]
+fn s6_a_machine_that_never_says_what_it_runs_is_taken_for_one_that_does_not_run_the_old_version() {
+    let silent = |tries| try_again(&going_back(restarting(0, false), tries), RESTARTS, false);
+    for tries in 1..TRIES_BACK {
+        let again = silent(tries - 1);
+        assert_eq!(noted(&again.operations), [(restarting(0, false), tries)]);
+        assert_eq!(again.operations[1..], recover(&going_back(restarting(0, false), 0), RESTARTS).operations[..]);
+    }
+    assert_eq!(silent(TRIES_BACK - 1).ending, Ending::Restarting);
+    let agent = going_back(restarting(0, false), TRIES_BACK);
+    assert_eq!(try_again(&agent, AGENT, false), recover(&agent, AGENT));
+}
+
+#[test]
+fn s6_a_first_install_that_goes_back_is_not_over_while_the_machine_still_runs_it() {
+    let first = |way, tries| {
+        let found = going_back(way, tries);
+        let mut entry = found.entry.expect("an entry");
+        entry.transaction.from = None;
+        Found { entry: Some(entry), current: None, a: None, confirmed: None, ..super::install_starts::found(Slot::B, None) }
+    };
+    let recovery = recover(&first(restarting(0, false), 0), RESTARTS);
+    assert_eq!(recovery.operations.first(), Some(&Operation::Left(Slot::B, contents(2))));
+    let again = try_again(&first(restarting(0, false), 0), RESTARTS, true);
+    assert_eq!(again.operations.get(1), Some(&Operation::Stop(Slot::B, contents(2))));
+    assert_eq!(again.ending, Ending::Restarting);
+    let over = first(restarting(RESTARTS_BACK, true), 0);
+    assert_eq!(try_again(&over, RESTARTS, true), recover(&over, RESTARTS));
 }
 
 #[test]
