@@ -8,7 +8,6 @@ use super::{http, tcp, unit};
 use crate::config::{HealthCheck, HealthConfig};
 use crate::install::activate::process::{Ended, run, said};
 use crate::install::activate::{Launch, ProcessState};
-use crate::scarcity::is_scarcity;
 
 /// EX_TEMPFAIL of sysexits.h: a probing command says "I cannot tell".
 const CANNOT_TELL: i32 = 75;
@@ -66,11 +65,11 @@ pub async fn check(config: &HealthConfig, launch: &Launch, seen: &mut Seen) -> V
             let argv = launch.fill_all(argv);
             let name = argv.first().cloned().unwrap_or_default();
             match run(&argv, &launch.environment(), config.timeout).await {
-                // What this agent lacks says nothing of the version.
-                Err(error) if is_scarcity(&error) => {
-                    Verdict::Unclear(format!("the health command {name} cannot be run now: {error}"))
+                Err(error) if launch.is_to_blame(&name, &error) => {
+                    Verdict::Fail(format!("the health command {name} cannot be run: {error}"))
                 }
-                Err(error) => Verdict::Fail(format!("the health command {name} cannot be run: {error}")),
+                // What this device lacks says nothing of the version.
+                Err(error) => Verdict::Unclear(format!("the health command {name} cannot be run now: {error}")),
                 Ok(finished) => {
                     let tell =
                         |what: String| if finished.output.is_empty() { what } else { format!("{what}: {}", finished.output) };

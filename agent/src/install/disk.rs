@@ -16,7 +16,6 @@ use super::files::Files;
 use super::journal::Journal;
 use super::reserve::Reserve;
 use super::slots::{FillError, Kept, Room, Slots};
-use crate::scarcity::is_scarcity;
 
 /// The journal at its longest, and each small file of ours once more beside itself, on blocks of 4 KiB.
 const RESERVE: Reserve = Reserve { name: "reserve", size_bytes: 96 * 1024 };
@@ -71,12 +70,6 @@ impl Failure {
     #[must_use]
     pub fn of_the_device(reason: impl Into<String>) -> Self {
         Self { at_fault: false, ..Self::broken(reason) }
-    }
-
-    /// A program that cannot be started. What this agent lacks for that says nothing of what is installed.
-    #[must_use]
-    pub fn cannot_run(name: &str, error: &io::Error) -> Self {
-        Self { at_fault: !is_scarcity(error), ..Self::broken(format!("cannot run {name}: {error}")) }
     }
 
     /// Whatever a disk does, also to a slot that was whole when it was filled, tells nothing of what is installed.

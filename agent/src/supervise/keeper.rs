@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use groundswell_core::install::supervision::{Action, Announcement, Boots, Build, End, Input, Named, NotStarted, Supervision};
-use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::task::yield_now;
@@ -26,6 +25,7 @@ use crate::install::activate::leftover::{self, Note};
 use crate::install::activate::proc::{Run, members};
 use crate::install::device::this_boot;
 use crate::install::files::OnDisk;
+use crate::scarcity::is_of_the_file;
 
 /// Longest without a look at the clock: a suspend may have slept through a deadline.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -408,9 +408,8 @@ fn not_started(path: &Path, error: &io::Error) -> NotStarted {
 /// Why a file that is whole was not run. What the kernel says of the file, or of what the file names as its interpreter,
 /// holds for every try; what it says of itself may pass.
 fn not_run(path: &Path, error: &io::Error) -> NotStarted {
-    let of_the_file = [Errno::NOEXEC, Errno::NOENT, Errno::LIBBAD];
-    match Errno::from_io_error(error) {
-        Some(errno) if of_the_file.contains(&errno) => NotStarted::Refused(format!("cannot run {}: {error}", path.display())),
-        _ => not_started(path, error),
+    if is_of_the_file(error) {
+        return NotStarted::Refused(format!("cannot run {}: {error}", path.display()));
     }
+    not_started(path, error)
 }

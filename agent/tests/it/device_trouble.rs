@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use groundswell_agent::config::{Activator, CommandActivator, Reboot};
+use groundswell_agent::config::{Activator, CommandActivator, HealthCheck, Reboot};
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::forks;
 use groundswell_core::install::{Boot, Hook};
 use groundswell_core::node::effect::{Install, Step};
-use groundswell_core::node::input::Report;
+use groundswell_core::node::input::{Health, Report};
 use groundswell_core::text::Reason;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::{sleep, timeout};
@@ -112,6 +112,88 @@ async fn no_build_is_denied_for_what_the_device_itself_could_not_do() {
         let (release, reason) = recovered.reverted.expect("it is over");
         assert_eq!((release, recovered.at_fault, recovered.denied), (one.release, false, Vec::new()), "{trouble:?}");
         assert!(reason.contains("nothing tells whether the machine started from 1.0"), "{trouble:?}: {reason}");
+    }
+}
+
+/// What starts a version, or stands in its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Run,
+    Supervised,
+    Before,
+    After,
+}
+
+const PLACES: [Place; 4] = [Place::Run, Place::Supervised, Place::Before, Place::After];
+
+/// A workshop in which this program is run at this place.
+fn running(place: Place, argv: Vec<String>) -> Workshop {
+    let mut workshop = if place == Place::Supervised { Workshop::supervising() } else { Workshop::with_command("true") };
+    match (place, &mut workshop.config.activator) {
+        (Place::Run, Activator::Command(command)) => command.run = argv,
+        (Place::Supervised, Activator::Supervise(supervise)) => supervise.run = argv,
+        (Place::Before, _) => drop(workshop.config.hooks.commands.insert(Hook::BeforeActivate, argv)),
+        (Place::After, _) => drop(workshop.config.hooks.commands.insert(Hook::AfterActivate, argv)),
+        other => panic!("{other:?}"),
+    }
+    workshop
+}
+
+/// Whether a build is to blame that cannot be started at this place.
+async fn blamed(place: Place, workshop: &Workshop, install: &Install) -> bool {
+    let mut executor = workshop.executor().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: install.clone() }).await;
+    let (reason, at_fault) = switch_fails(&mut executor, install).await;
+    assert!(reason.contains("cannot run"), "{place:?}: {reason}");
+    let outcome = executor.execute(&leave(install, at_fault)).await;
+    assert!(matches!(&outcome, Outcome::Report(Report::Reverted { .. })), "{place:?}: {outcome:?}");
+    executor.shutdown().await;
+    assert_eq!(!workshop.disk().found().unwrap().denied.is_empty(), at_fault, "{place:?}");
+    at_fault
+}
+
+#[tokio::test]
+async fn no_build_is_denied_because_a_program_of_the_configuration_is_missing_or_may_not_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let forbidden = folder.path().join("forbidden");
+    fs::write(&forbidden, "#!/bin/sh\n").unwrap();
+    for place in PLACES {
+        for program in ["/nowhere/at/all", "no-such-program-anywhere", &forbidden.display().to_string()] {
+            let workshop = running(place, vec![program.to_owned()]);
+            let one = workshop.release(1, "exec sleep 1000");
+            assert!(!blamed(place, &workshop, &one).await, "{place:?}: {program}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_build_that_the_kernel_does_not_run_is_to_blame_wherever_it_is_run() {
+    for place in PLACES {
+        for bytes in [&b"#!/nowhere/interpreter\n"[..], b"\x7fELF but not really"] {
+            let workshop = running(place, vec!["{binary}".to_owned()]);
+            let one = workshop.release_of(1, bytes);
+            assert!(blamed(place, &workshop, &one).await, "{place:?}: {}", String::from_utf8_lossy(bytes));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_health_command_that_is_missing_decides_nothing_unless_it_is_the_build_that_does_not_run() {
+    for (program, decides) in [("/nowhere/at/all", false), ("{binary}", true)] {
+        let mut workshop = Workshop::with_command("true");
+        workshop.config.health.check = HealthCheck::Command(vec![program.to_owned()]);
+        let one = workshop.release_of(1, b"#!/nowhere/interpreter\n");
+        let (mut bench, _) = workshop.device().await;
+        bench.stage(&one).await;
+        assert!(matches!(bench.activate(&one).await, Report::Activated { .. }));
+        let health = bench.until_health(|_| true).await;
+        match health {
+            Health::Failing(why) if decides => assert!(why.contains("cannot be run"), "{why}"),
+            Health::Unknown(why) if !decides => assert!(why.contains("cannot be run"), "{why}"),
+            other => panic!("{program}: {other:?}"),
+        }
+        bench.shutdown().await;
     }
 }
 

@@ -146,9 +146,13 @@ impl Workshop {
 
     /// Release number `sequence`, whose binary is a shell script.
     pub(crate) fn release(&self, sequence: u64, script: &str) -> Install {
-        let bytes = format!("#!/bin/sh\n# release {sequence}\n{script}\n").into_bytes();
-        let sha256 = Digest::of(&bytes);
-        fs::write(self.path("artifacts").join(sha256.hex().to_string()), &bytes).unwrap();
+        self.release_of(sequence, format!("#!/bin/sh\n# release {sequence}\n{script}\n").as_bytes())
+    }
+
+    /// Release number `sequence`, whose binary has these bytes.
+    pub(crate) fn release_of(&self, sequence: u64, bytes: &[u8]) -> Install {
+        let sha256 = Digest::of(bytes);
+        fs::write(self.path("artifacts").join(sha256.hex().to_string()), bytes).unwrap();
         Install {
             release: Digest::of(format!("release {sequence}").as_bytes()),
             version: Version::new(format!("{sequence}.0")).unwrap(),
@@ -158,7 +162,7 @@ impl Workshop {
                 platform: None,
                 sha256: sha256.hex(),
                 size: bytes.len() as u64,
-                blake3: Hex32(*blake3::hash(&bytes).as_bytes()),
+                blake3: Hex32(*blake3::hash(bytes).as_bytes()),
             },
         }
     }

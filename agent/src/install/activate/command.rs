@@ -117,7 +117,7 @@ pub(super) async fn run(
         None => process::run(&argv, &environment, limit).await,
     };
     match finished {
-        Err(error) => Err(Failure::cannot_run(&name, &error)),
+        Err(error) => Err(launch.cannot_run(&name, &error)),
         Ok(finished) => match finished.ended {
             Ended::Status(status) if status.success() => Ok(finished.output),
             Ended::Status(status) => failed(format!("{name} ended with {}", process::said(status)), finished.output)

@@ -1,12 +1,15 @@
 //! What is started: placeholders in arguments, and the environment that every command gets.
 
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use groundswell_core::install::{Contents, Slot, Transaction};
 use groundswell_core::record::ClaimName;
 use groundswell_core::text::Product;
 
+use crate::install::disk::Failure;
 use crate::install::slots::Slots;
+use crate::scarcity::is_of_the_file;
 
 /// A version to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,10 +69,27 @@ impl Launch {
         filled
     }
 
+    /// Whether this version is to blame that a program cannot be run: the kernel does not take the version's own file, as it
+    /// is. Whatever else is missing, or may not be run, the configuration names or this device lacks.
+    #[must_use]
+    pub fn is_to_blame(&self, program: &str, error: &io::Error) -> bool {
+        let of_the_slot = || {
+            let (program, slot) = (fs::canonicalize(program).ok()?, fs::canonicalize(&self.slot).ok()?);
+            program.starts_with(slot).then_some(())
+        };
+        is_of_the_file(error) && of_the_slot().is_some()
+    }
+
     /// [`Launch::fill`] for each argument.
     #[must_use]
     pub fn fill_all(&self, texts: &[String]) -> Vec<String> {
         texts.iter().map(|text| self.fill(text)).collect()
+    }
+
+    /// What it means that a program cannot be run for this version.
+    pub(super) fn cannot_run(&self, program: &str, error: &io::Error) -> Failure {
+        let at_fault = self.is_to_blame(program, error);
+        Failure { at_fault, ..Failure::broken(format!("cannot run {program}: {error}")) }
     }
 
     /// The `GROUNDSWELL_…` variables.

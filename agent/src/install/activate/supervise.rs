@@ -214,7 +214,7 @@ impl Keeper {
         environment.extend(launch.environment());
         environment.push((leftover::MARK.to_owned(), self.folder.display().to_string()));
         let name = argv.first().cloned().unwrap_or_default();
-        let mut child = spawn(&argv, &environment).await.map_err(|error| Failure::cannot_run(&name, &error))?;
+        let mut child = spawn(&argv, &environment).await.map_err(|error| launch.cannot_run(&name, &error))?;
         let group = group(&child);
         if let Some(process) = group {
             Note::RUN.remember(&self.folder, process);
