@@ -12,6 +12,7 @@ use std::time::Duration;
 use groundswell_agent::config::{Activator, Config};
 use groundswell_agent::health::{Monitor, Target};
 use groundswell_agent::install::activate::Launch;
+use groundswell_agent::install::activate::process::{Ended, run};
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::forks;
 use groundswell_agent::install::way_back::Pauses;
@@ -487,6 +488,70 @@ async fn with_each_updater_a_system_that_still_starts_is_not_judged_and_one_that
         let health = next().await;
         assert!(matches!(&health, Health::Failing(why) if why.contains("the system is starting")), "{adapter}: {health:?}");
         monitor.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_system_of_which_systemd_says_nothing_is_judged_once_it_had_its_time() {
+    let board = Board::delivered("rauc");
+    let health = async || {
+        let command = [board.workshop.path("scripts/system-health").display().to_string()];
+        let finished = run(&command, &[], Duration::from_secs(60)).await.unwrap();
+        let Ended::Status(status) = finished.ended else { panic!("it ends") };
+        (status.code().unwrap(), finished.output)
+    };
+    for (state, said) in [("", "systemd says nothing of the system: no answer"), ("offline", "offline"), ("unknown", "unknown")] {
+        board.note("state", state);
+        board.note("uptime", "899.90 1.00");
+        board.note("target", "active");
+        let (status, output) = health().await;
+        assert!(status == 75 && output.contains(said), "{state}: {status}: {output}");
+        board.note("uptime", "900.00 1.00");
+        assert_eq!(health().await.0, 0, "{state}: it has come up");
+        board.note("target", "inactive");
+        let (status, output) = health().await;
+        assert!(status == 1 && output.contains(said) && output.contains("multi-user.target"), "{state}: {status}: {output}");
+    }
+    // However long it was up.
+    board.note("state", "stopping");
+    assert_eq!(health().await.0, 75);
+}
+
+#[test]
+fn swupdate_cut_at_either_variable_leaves_the_boot_loader_its_own_way_back() {
+    for (script, version) in [("swupdate-back", "0.9"), ("swupdate-stop", "1.0")] {
+        for cut in ["bootpart", "ustate"] {
+            let board = Board::delivered("swupdate");
+            // The loader went back from what does not come up, and would start that again.
+            board.note("a", "1.0");
+            board.note("next", "a");
+            board.note("ustate", "1");
+            board.note("cut", cut);
+            let mut command = Command::new(board.workshop.path("scripts").join(script));
+            command.env("GROUNDSWELL_VERSION", version);
+            assert!(!forks::starting(|| command.spawn()).unwrap().wait().unwrap().success(), "{script}: {cut}");
+            assert_eq!(board.workshop.lines("machine/ustate"), ["1"], "{script}: {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_stop_a_first_system_is_not_staged_and_a_later_one_is() {
+    for adapter in ADAPTERS {
+        for first in [true, false] {
+            let mut board = if first { Board::delivered(adapter) } else { Board::on_one(adapter).await };
+            let Activator::Command(command) = &mut board.workshop.config.activator else { panic!("an updater is a command") };
+            command.stop = None;
+            let install = if first { &board.one } else { &board.two };
+            let mut executor = board.workshop.executor().await;
+            executor.recover().await.unwrap();
+            match executor.execute(&Step::Stage { install: install.clone() }).await {
+                Outcome::Report(Report::StageFailed { reason, .. }) if first => {
+                    assert!(reason.contains("activator.stop is missing"), "{adapter}: {reason}");
+                }
+                outcome => assert_eq!(outcome, Outcome::Report(Report::Staged { release: install.release }), "{adapter}"),
+            }
+        }
     }
 }
 
