@@ -221,11 +221,6 @@ impl ActivatorFile {
         match self.r#type {
             ActivatorType::Command => {
                 let run = self.run.ok_or(("activator.run", "is missing: program and arguments".to_owned()))?;
-                if self.reboot.is_some() && self.booted.is_some() && self.stop.is_none() {
-                    let missing = "is missing: with `reboot` nothing else leads back from the first release; it makes the system \
-                                   of before that the next one";
-                    return Err(("activator.stop", missing.to_owned()));
-                }
                 let reboot = match (self.reboot, self.booted) {
                     (Some(run), Some(booted)) => Some(Reboot {
                         run: command("activator.reboot", run)?,

@@ -300,6 +300,11 @@ impl Executor {
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Staged { release }),
         };
+        if found.good().is_none()
+            && let Err(missing) = self.starter.leads_back()
+        {
+            return failed(&missing);
+        }
         let contents = Contents::of(install);
         // Whoever gives the order could not be told at start-up; the next start tells.
         if let Some(denied) = found.denied.iter().find(|denied| self.untold && denied.names(&contents)) {

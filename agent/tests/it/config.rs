@@ -203,10 +203,6 @@ fn a_key_that_the_type_does_not_read_is_an_error() {
             "activator = { type = \"command\", run = [\"x\"], reboot = [\"y\"] }".to_owned(),
             "activator.booted: is missing: with `reboot`",
         ),
-        (
-            "activator = { type = \"command\", run = [\"x\"], reboot = [\"y\"], booted = [\"z\"] }".to_owned(),
-            "activator.stop: is missing: with `reboot` nothing else leads back from the first release",
-        ),
         (format!("{supervise}\nhealth = {{ type = \"tcp\", url = \"http://x/\" }}"), "health.url: belongs to type = \"http\""),
         (format!("{supervise}\nhealth = {{ type = \"unit\" }}"), "health.unit: is missing"),
         (

@@ -31,7 +31,7 @@ impl Machine {
         workshop.config.activator = Activator::Command(CommandActivator {
             run: workshop.shell(run),
             back: Some(workshop.shell("echo back $GROUNDSWELL_VERSION >> updater; echo $GROUNDSWELL_VERSION > loader/next")),
-            stop: None,
+            stop: Some(workshop.shell("echo stop $GROUNDSWELL_VERSION >> updater; echo none > loader/next")),
             timeout: Duration::from_secs(20),
             reboot: Some(Reboot {
                 run: workshop.shell("echo reboot >> updater"),

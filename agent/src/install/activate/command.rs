@@ -34,10 +34,23 @@ impl Commands {
     }
 
     pub(super) async fn stop(&mut self, launch: &Launch) -> Result<(), Failure> {
+        self.leads_back()?;
         match self.config.stop.clone() {
             Some(stop) => self.run(&stop, launch).await,
             None => Ok(()),
         }
+    }
+
+    /// Whether a first install could be left again. Configurations of before `stop` was asked for lack it, which matters only
+    /// there.
+    pub(super) fn leads_back(&self) -> Result<(), Failure> {
+        if self.config.reboot.is_some() && self.config.stop.is_none() {
+            return Err(Failure::of_the_device(
+                "activator.stop is missing: with `reboot` nothing else leads back from the first release; it makes the system of \
+                 before that the next one",
+            ));
+        }
+        Ok(())
     }
 
     pub(super) async fn restart_machine(&mut self, launch: &Launch) -> Failure {

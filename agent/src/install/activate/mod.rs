@@ -67,7 +67,13 @@ impl Starter {
     pub async fn open(activator: &Activator, folder: &Path, own: Option<Own>) -> Self {
         Note::COMMAND.stop(folder, COMMAND_ENDS_WITHIN).await;
         match activator {
-            Activator::Command(config) => Self::Command(Commands::new(config.clone())),
+            Activator::Command(config) => {
+                let commands = Commands::new(config.clone());
+                if let Err(missing) = commands.leads_back() {
+                    tracing::warn!(folder = %folder.display(), "a first release is not installed: {missing}");
+                }
+                Self::Command(commands)
+            }
             Activator::Supervise(config) => {
                 leftover::stop(folder, config.stop_timeout).await;
                 Self::Supervise(Supervisor::start(config.clone(), folder.to_owned()))
@@ -116,18 +122,24 @@ impl Starter {
     ///
     /// # Errors
     /// Why not.
-    pub async fn stop(&mut self, launch: &Launch) -> Result<(), Failure> {
+    pub async fn stop(&mut self, launch: &Launch) -> Result<Option<Failure>, Failure> {
         match self {
-            Self::Command(commands) => commands.stop(launch).await,
-            Self::Supervise(supervisor) => {
-                supervisor.stop().await;
-                Ok(())
-            }
-            Self::Systemd(systemd) => systemd.stop(launch).await,
+            Self::Command(commands) => commands.stop(launch).await?,
+            Self::Supervise(supervisor) => supervisor.stop().await,
+            Self::Systemd(systemd) => return systemd.stop(launch).await,
             // It is not this agent's to end a process that it did not start; without `current` it finds no binary.
-            Self::Signal(_) => Ok(()),
-            Self::Agent(replacement) => replacement.stop().await,
+            Self::Signal(_) => {}
+            Self::Agent(replacement) => replacement.stop().await?,
         }
+        Ok(None)
+    }
+
+    /// Whether a first install could be left again.
+    ///
+    /// # Errors
+    /// What is missing for that.
+    pub fn leads_back(&self) -> Result<(), Failure> {
+        if let Self::Command(commands) = self { commands.leads_back() } else { Ok(()) }
     }
 
     /// Restarts the machine, and waits for it to go down; for the agent itself, its process. Returns only when that does
