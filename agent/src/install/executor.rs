@@ -460,7 +460,8 @@ impl Executor {
             Operation::Start(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 self.note_start(Some(launch.clone()));
-                ending(&self.stopping, self.grace, self.starter.start(&launch)).await?
+                let started = ending(&self.stopping, self.grace, self.starter.start(&launch)).await?;
+                self.noting_trouble(started)
             }
             Operation::Keep(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
@@ -472,7 +473,8 @@ impl Executor {
             Operation::Stop(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
                 self.note_start(None);
-                ending(&self.stopping, self.grace, self.starter.stop(&launch)).await?
+                let stopped = ending(&self.stopping, self.grace, self.starter.stop(&launch)).await?;
+                self.noting_trouble(stopped)
             }
             Operation::Restart(slot, contents) => {
                 let launch = self.launch(*slot, contents).await;
@@ -490,6 +492,15 @@ impl Executor {
             _ => self.file(operation.clone()).await,
         };
         result.map_err(failed)
+    }
+
+    /// What was done although something was not as it should be.
+    fn noting_trouble(&mut self, done: Result<Option<Failure>, Failure>) -> Result<(), Failure> {
+        if let Some(trouble) = done? {
+            tracing::error!(product = %self.product, failure = %trouble, "gone on with all the same");
+            self.trouble.add(trouble);
+        }
+        Ok(())
     }
 
     /// Runs a hook. From the decision to confirm on, its failure is only told.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use groundswell_core::install::recovery::Recovery;
 use groundswell_core::install::{Entry, Mark, Operation, Way};
+use groundswell_core::limits::TRIES_BACK;
 use tokio::time::sleep;
 
 use super::disk::Failure;
@@ -90,6 +91,7 @@ impl Executor {
         let goes_back = operations.iter().any(|operation| matches!(noted(operation), Some(Mark::Revert { .. })));
         let goes_down = matches!(operations.last(), Some(Operation::Restart(..)));
         let goes_down_anyway = goes_down && operations.iter().any(is_unset);
+        let lasts = operations.iter().filter_map(noted).any(has_lasted);
         let before_restart = operations.iter().rev().nth(1).filter(|_| goes_down);
         for operation in operations {
             let closes = closes(operation);
@@ -123,6 +125,8 @@ impl Executor {
                 Operation::Left(..) if failure.answered => {
                     return WayBack::Unfinished(Unfinished { answered: true, failure });
                 }
+                // Its command says so again and again: that nothing is there to be stopped, for all that can be known.
+                Operation::Stop(..) if goes_back && !goes_down && lasts && failure.answered => self.trouble.add(failure),
                 // Nothing runs, or what was to be left does; of a machine that is to be restarted once more that is known.
                 Operation::Start(..) | Operation::Stop(..) if goes_back && !goes_down_anyway => {
                     self.trouble.add(failure.clone());
@@ -172,6 +176,11 @@ fn noted(operation: &Operation) -> Option<&Mark> {
 
 fn closes(operation: &Operation) -> bool {
     noted(operation) == Some(&Mark::Closed)
+}
+
+/// Whether a way back was begun so often that it goes on without what keeps failing, where it can.
+fn has_lasted(mark: &Mark) -> bool {
+    matches!(mark, Mark::Revert { tries, .. } if *tries >= TRIES_BACK)
 }
 
 /// Whether the machine is restarted although nothing may have made the old version the next one.

@@ -1,7 +1,8 @@
 //! Activators other than commands and children: systemd, by a stand-in for `systemctl`, and signals to a real process.
 //!
 //! The stand-in does what systemd does with a unit that failed: it reloads nothing that is not active, and starts nothing that
-//! was started four times without `reset-failed` in between.
+//! was started four times without `reset-failed` in between. With `slow` a restart takes longer than anybody waits for it, once;
+//! with `unloaded` it knows nothing that could be stopped; with `stuck` it stops nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,13 +13,15 @@ use std::time::Duration;
 use groundswell_agent::config::{Activator, HealthCheck, SignalActivator, SystemdActivator, TellSignal, UnitAction, UnitTarget};
 use groundswell_agent::install::executor::Outcome;
 use groundswell_agent::install::forks;
+use groundswell_agent::install::way_back::Pauses;
 use groundswell_core::install::{Boot, Contents, Hook};
+use groundswell_core::limits::TRIES_BACK;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Health, Report};
 use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::Reason;
 
-use crate::workshop::{Workshop, claim, content};
+use crate::workshop::{Bench, Workshop, claim, content};
 
 /// A `systemctl` that starts what `current` leads to, and tells of the unit what the file `state` says.
 const SYSTEMCTL: &str = r#"#!/bin/sh
@@ -29,12 +32,21 @@ case "$1" in
     echo "$@" >> asked
     if [ "$1" = reload ] && [ "$(cat state 2> /dev/null)" = failed ]; then echo "Unit $2 is not active." >&2; exit 1; fi
     if [ -e refuses ]; then echo "Job for $2 canceled." >&2; exit 1; fi
+    if [ "$1" = restart ]; then echo start >> invocations; fi
+    if [ -e slow ]; then mv slow state; echo "Job for $2 timed out." >&2; exit 1; fi
     echo start >> starts
     if [ "$(wc -l < starts)" -gt 4 ]; then echo "Start request repeated too quickly." > journal; exit 1; fi
     if bcd/current/bcd > journal 2>&1; then echo active > state; else echo failed > state; echo "Job for $2 failed." >&2; exit 1; fi ;;
-  stop) echo "$@" >> asked; echo inactive > state ;;
+  start) echo "$@" >> asked; echo active > state ;;
+  stop)
+    echo "$@" >> asked
+    if [ -e unloaded ]; then echo "Failed to stop $2: Unit $2 not loaded." >&2; exit 5; fi
+    if [ -e stuck ]; then echo "Job for $2 canceled." >&2; exit 1; fi
+    echo inactive > state ;;
   status) cat journal; exit 3 ;;
-  show) printf 'LoadState=loaded\nActiveState=%s\nSubState=x\nResult=x\nNRestarts=0\n' "$(cat state)" ;;
+  show)
+    printf 'LoadState=loaded\nActiveState=%s\nSubState=x\nResult=x\nNRestarts=0\n' "$(cat state)"
+    if [ -e invocations ]; then echo "InvocationID=$(wc -l < invocations)"; fi ;;
 esac
 "#;
 
@@ -136,6 +148,84 @@ async fn s6_nothing_says_reverted_before_the_old_version_has_started() {
     let (bench, recovered) = workshop.device().await;
     assert_eq!(recovered.denied, [two.release, Contents::of(&two).build()], "the verdict stands");
     bench.shutdown().await;
+}
+
+/// Release 2 runs on trial in place of release 1.
+async fn on_trial(workshop: &Workshop) -> (Bench, Install, Install) {
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    assert!(matches!(bench.upgrade(&one, &two).await, Report::Activated { .. }));
+    fs::remove_file(workshop.path("asked")).unwrap();
+    (bench, one, two)
+}
+
+#[tokio::test]
+async fn a_unit_that_came_up_after_all_is_not_restarted_again_on_the_way_back() {
+    for (state, asked) in [("active", vec![]), ("activating", vec!["start"]), ("failed", vec!["reset-failed", "restart"])] {
+        let workshop = with_systemd(UnitAction::Restart);
+        let (mut bench, one, two) = on_trial(&workshop).await;
+        fs::write(workshop.path("slow"), format!("{state}\n")).unwrap();
+        bench.device.step(leave(&two)).unwrap();
+        let report = bench.until(|report| matches!(report, Report::Reverted { .. }).then_some(report)).await;
+        let Report::Reverted { running, .. } = report else { panic!("{report:?}") };
+        assert_eq!(running.map(|running| running.release), Some(one.release), "{state}");
+        let mut all = vec!["reset-failed", "restart"];
+        all.extend(if state == "activating" { vec!["reset-failed"] } else { vec![] });
+        all.extend(&asked);
+        assert_eq!(workshop.lines("asked"), all.iter().map(|verb| format!("{verb} bcd.service")).collect::<Vec<_>>(), "{state}");
+        bench.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_first_unit_that_systemd_has_nothing_of_to_stop_is_stopped_and_one_that_still_runs_is_not() {
+    for (trouble, state, ends) in [("unloaded", "inactive\n", true), ("stuck", "active\n", false)] {
+        let workshop = with_systemd(UnitAction::Restart);
+        let (mut bench, _) = workshop.device().await;
+        let one = workshop.release(1, "echo one");
+        bench.stage(&one).await;
+        bench.activate(&one).await;
+        workshop.touch(trouble);
+        fs::write(workshop.path("state"), state).unwrap();
+        bench.device.step(leave(&one)).unwrap();
+        let told = |report| match report {
+            Report::Reverted { output, .. } => Some(Some(output)),
+            Report::Blocked(holds) if holds.iter().any(|hold| hold.code == HoldCode::DeviceFault) => Some(None),
+            _ => None,
+        };
+        let output = bench.until(told).await;
+        assert_eq!(output.is_some(), ends, "{trouble}");
+        if let Some(output) = output {
+            assert!(output.contains("going back: ") && output.contains("stop bcd.service"), "what went badly is told: {output}");
+        }
+        bench.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_never_stops_a_first_version_does_not_hold_the_node_for_ever() {
+    let mut workshop = Workshop::noting_starts();
+    let stop = workshop.shell("echo stop >> stops; echo no such process; exit 1");
+    let Activator::Command(command) = &mut workshop.config.activator else { panic!("a command starts it") };
+    command.stop = Some(stop);
+    let one = workshop.release(1, "echo one");
+    let pause = Duration::from_millis(10);
+    let hasty = async || workshop.executor().await.pausing(Pauses { start: pause, first: pause, longest: pause });
+    let mut executor = hasty().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: one.clone() }).await;
+    executor.execute(&Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 }).await;
+    for tries in 1..TRIES_BACK {
+        assert_eq!(executor.execute(&leave(&one)).await, Outcome::Again, "{tries}");
+        assert_eq!(workshop.lines("stops").len(), 3 * tries as usize);
+    }
+    // A start of the agent is one more try.
+    drop(executor);
+    let recovered = hasty().await.recover().await.unwrap();
+    let (release, reason) = recovered.reverted.expect("it is over");
+    assert_eq!((release, recovered.running), (one.release, None));
+    assert!(reason.contains("unhealthy") && reason.contains("going back: sh ended with status 1: no such process"), "{reason}");
+    assert_eq!(workshop.lines("stops").len(), 3 * TRIES_BACK as usize);
 }
 
 #[tokio::test]
@@ -293,7 +383,7 @@ async fn a_number_that_is_another_s_by_now_and_a_file_behind_a_symlink_tell_nobo
 }
 
 #[tokio::test]
-async fn a_way_back_waits_for_the_process_that_is_to_be_told() {
+async fn a_way_back_waits_for_a_file_that_says_who_is_to_be_told() {
     let (workshop, told, pid_file) = with_process(TellSignal::Hup).await;
     let (mut bench, _) = workshop.device().await;
     let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
@@ -302,29 +392,64 @@ async fn a_way_back_waits_for_the_process_that_is_to_be_told() {
     bench.stage(&two).await;
     bench.activate(&two).await;
     taken(&workshop, 2).await;
-    drop(told);
+    fs::write(&pid_file, "half writ").unwrap();
     bench.device.step(leave(&two)).unwrap();
     let fault =
         |report: &Report| matches!(report, Report::Blocked(holds) if holds.iter().any(|hold| hold.code == HoldCode::DeviceFault));
     let first = bench.until(|report| (fault(&report) || matches!(report, Report::Reverted { .. })).then_some(report)).await;
-    assert!(fault(&first), "{first:?}");
-    // Somebody starts it again.
-    let mut process = Command::new("env");
-    process.arg("--default-signal=HUP").args(workshop.shell("trap 'echo back >> taken' HUP; while :; do sleep 0.02; done"));
-    let again = Told(forks::starting(|| process.spawn()).unwrap());
-    let traps = format!("/proc/{}/status", again.0.id());
-    let caught = |text: String| {
-        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:").map(|mask| mask.trim().to_owned()));
-        mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
-    };
-    while !fs::read_to_string(&traps).is_ok_and(caught) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    fs::write(&pid_file, format!("{}\n", again.0.id())).unwrap();
+    assert!(fault(&first), "the new version may run: {first:?}");
+    fs::write(&pid_file, format!("{}\n", told.0.id())).unwrap();
     bench.until(|report| matches!(report, Report::Reverted { .. }).then_some(())).await;
-    assert_eq!(taken(&workshop, 3).await.last().map(String::as_str), Some("back"));
+    assert_eq!(taken(&workshop, 3).await.last().map(String::as_str), Some("HUP echo one"));
     bench.shutdown().await;
-    drop(again);
+    drop(told);
+}
+
+#[tokio::test]
+async fn a_way_back_on_which_nobody_is_left_to_be_told_is_over_and_says_so() {
+    for is_there in [true, false] {
+        let (workshop, told, pid_file) = with_process(TellSignal::Hup).await;
+        let (mut bench, _) = workshop.device().await;
+        let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+        bench.install(&one).await;
+        taken(&workshop, 1).await;
+        bench.stage(&two).await;
+        bench.activate(&two).await;
+        taken(&workshop, 2).await;
+        // It died of the new version, and may have taken its file along.
+        drop(told);
+        if !is_there {
+            fs::remove_file(&pid_file).unwrap();
+        }
+        let Report::Reverted { running, output, .. } = bench.revert(&two).await else { panic!("it goes back") };
+        assert_eq!(running.map(|running| running.release), Some(one.release));
+        assert!(output.contains("going back: nobody is there to be told of 1.0: "), "{output}");
+        assert!(workshop.current_script().unwrap().contains("release 1\n"), "whatever starts it starts the old version");
+        bench.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn who_was_not_told_of_the_new_version_need_not_be_told_of_the_old_one() {
+    let (workshop, told, pid_file) = with_process(TellSignal::Hup).await;
+    let (mut bench, _) = workshop.device().await;
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    bench.install(&one).await;
+    taken(&workshop, 1).await;
+    bench.shutdown().await;
+    // This run of the agent has told nobody yet.
+    let (mut bench, _) = workshop.device().await;
+    bench.stage(&two).await;
+    // As `daemon` leaves it where nothing is masked; the shell does not run from the product's folder.
+    fs::set_permissions(&pid_file, fs::Permissions::from_mode(0o666)).unwrap();
+    let Report::ActivateFailed { reason, at_fault: false, .. } = bench.activate(&two).await else { panic!("nobody is told") };
+    assert!(reason.contains("anybody may write the file"), "{reason}");
+    let Report::Reverted { running, output, .. } = bench.abort(&two).await else { panic!("it goes back") };
+    assert_eq!(running.map(|running| running.release), Some(one.release));
+    assert!(output.contains("anybody may write the file"), "{output}");
+    assert_eq!(workshop.lines("taken").len(), 1);
+    bench.shutdown().await;
+    drop(told);
 }
 
 #[tokio::test]

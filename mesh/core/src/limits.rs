@@ -37,9 +37,10 @@ pub const ASK_AGAIN_MS: u64 = 60_000;
 pub const TRIAL_STOPS: u32 = 10;
 /// A machine that was to go back and came up with the version that is left is restarted again so often; then people must look.
 pub const RESTARTS_BACK: u32 = 3;
-/// On a way back by a restart of the machine: so often it is tried to make the old version the next one, and the machine asked
-/// what it runs where it does not say; the pauses between make minutes of it. Then it is restarted all the same, for its
-/// boot loader may know a way back of its own.
+/// So often a way back is begun before it goes on without what keeps failing, where there is something to go on to; the pauses
+/// between make minutes of it. A machine is restarted whether or not the old version was made the next one, or it said what
+/// it runs, for its boot loader may know a way back of its own; a first install is over although the command that stops it
+/// fails.
 pub const TRIES_BACK: u32 = 6;
 /// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
 /// a few looks of an ordinary check.

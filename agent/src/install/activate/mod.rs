@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 pub use command::Commands;
 pub use launch::Launch;
+pub use signal::Teller;
 pub use supervise::ProcessState;
 pub use systemd::Systemd;
 
@@ -29,7 +30,7 @@ pub(super) use self::command::hook;
 use self::leftover::Note;
 use self::supervise::Supervisor;
 use super::disk::Failure;
-use crate::config::{Activator, SignalActivator};
+use crate::config::Activator;
 use crate::supervise::own::{Own, Replacement};
 
 /// How long a command of an agent that died may take to end once it is told to.
@@ -45,7 +46,7 @@ pub enum Starter {
     /// Through systemd.
     Systemd(Systemd),
     /// By a signal.
-    Signal(SignalActivator),
+    Signal(Teller),
     /// Through the supervisor of this agent, which is the product.
     Agent(Replacement),
 }
@@ -79,24 +80,25 @@ impl Starter {
                 Self::Supervise(Supervisor::start(config.clone(), folder.to_owned()))
             }
             Activator::Systemd(config) => Self::Systemd(Systemd::new(config.clone())),
-            Activator::Signal(config) => Self::Signal(config.clone()),
+            Activator::Signal(config) => Self::Signal(Teller::new(config.clone())),
             Activator::Helper(_) => unreachable!("what a helper installs is started by the helper"),
             Activator::Agent => Self::Agent(Replacement::new(own)),
         }
     }
 
-    /// Starts a version in place of the one that runs.
+    /// Starts a version in place of the one that runs. `Some`: there was nothing to be done, and people should look.
     ///
     /// # Errors
     /// Why not, with the last lines of output.
-    pub async fn start(&mut self, launch: &Launch) -> Result<(), Failure> {
+    pub async fn start(&mut self, launch: &Launch) -> Result<Option<Failure>, Failure> {
         match self {
-            Self::Command(commands) => commands.start(launch).await,
-            Self::Supervise(supervisor) => supervisor.run(launch.clone(), true).await,
-            Self::Systemd(systemd) => systemd.start(launch).await,
-            Self::Signal(config) => signal::tell(config, launch),
-            Self::Agent(replacement) => replacement.start(launch).await,
+            Self::Command(commands) => commands.start(launch).await?,
+            Self::Supervise(supervisor) => supervisor.run(launch.clone(), true).await?,
+            Self::Systemd(systemd) => systemd.start(launch).await?,
+            Self::Signal(teller) => return teller.start(launch).await,
+            Self::Agent(replacement) => replacement.start(launch).await?,
         }
+        Ok(None)
     }
 
     /// Sees that a version runs, where the agent itself keeps it running.
@@ -118,7 +120,7 @@ impl Starter {
         }
     }
 
-    /// Stops what runs; nothing takes its place.
+    /// Stops what runs; nothing takes its place. `Some`: nothing was there to be stopped, and people should look.
     ///
     /// # Errors
     /// Why not.

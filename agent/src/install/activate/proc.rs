@@ -121,18 +121,19 @@ impl std::fmt::Display for Run {
     }
 }
 
-/// Sends a signal to the process that has this number now, if `may` says so of it, and to nobody who gets the number later.
+/// Sends a signal to the process that has this number now, if `may` says so of it, and to nobody who gets the number later:
+/// which run of it that was.
 ///
 /// # Errors
-/// Why it was not sent.
-pub(crate) fn signal_if(process: Pid, signal: Signal, may: impl FnOnce(Run) -> Result<(), String>) -> Result<(), String> {
+/// Why it was not sent; ESRCH where nobody has it.
+pub(crate) fn signal_if<E: From<Errno>>(process: Pid, signal: Signal, may: impl FnOnce(Run) -> Result<(), E>) -> Result<Run, E> {
     let held = match pidfd_open(process, PidfdFlags::empty()) {
         Ok(held) => Some(held),
-        Err(error @ Errno::SRCH) => return Err(error.to_string()),
+        Err(error @ Errno::SRCH) => return Err(error.into()),
         // An old kernel, or one that is told to refuse this.
         Err(_) => None,
     };
-    let stat = Stat::of(process).filter(|stat| !stat.has_ended()).ok_or_else(|| "it has ended".to_owned())?;
+    let stat = Stat::of(process).filter(|stat| !stat.has_ended()).ok_or(Errno::SRCH)?;
     may(stat.run)?;
     let sent = match held {
         // What was looked at is what is held, or that has ended, and then nobody gets it.
@@ -140,7 +141,8 @@ pub(crate) fn signal_if(process: Pid, signal: Signal, may: impl FnOnce(Run) -> R
         None if Run::of(process) == Some(stat.run) => kill_process(process, signal),
         None => Err(Errno::SRCH),
     };
-    sent.map_err(|error| error.to_string())
+    sent?;
+    Ok(stat.run)
 }
 
 /// Running processes of a group, but for this one. The number of a group belongs to another one once nobody is left in it

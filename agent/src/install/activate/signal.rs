@@ -2,15 +2,19 @@
 //!
 //! A file with a number outlives the process that it names, and the number gets another owner. So the number is looked at
 //! through a descriptor of the process: it must run from the product's folder, or have been there when the file was written.
-//! That a file names nobody who can be told is this device's trouble, never a version's.
+//! That a file names nobody who can be told is this device's trouble, never a version's. On the way back it is none: where
+//! the process is gone nothing of the left version runs, and whatever starts it starts what `current` leads to.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FsWord, fstatfs};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, geteuid};
+use tokio::time::sleep;
 
 use super::launch::Launch;
 use super::proc::{self, Run};
@@ -30,32 +34,119 @@ const SLACK_SECONDS: u64 = 2;
 const TMPFS: FsWord = 0x0102_1994;
 /// Anybody may write to it.
 const WORLD_WRITABLE: u32 = 0o002;
+/// A process that is gone may be on its way up again, with its file not yet written: it is looked for so often, so far apart.
+const LOOKS: u32 = 3;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Signals the process that the file names.
-///
-/// # Errors
-/// When the file names none, it is gone, or the number is another's by now.
-pub(super) fn tell(config: &SignalActivator, launch: &Launch) -> Result<(), Failure> {
-    let file = config.pid_file.display();
-    let refused = |why: String| Failure::of_the_device(format!("{file} {why}"));
-    let unreadable = |error: io::Error| Failure::of_the_device(format!("cannot read the process id in {file}: {error}"));
-    let open = open_regular(&config.pid_file, Link::Refused).map_err(unreadable)?;
-    let written = Written::of(&open).map_err(unreadable)?;
-    let text = String::from_utf8_lossy(&read_bounded(open, MOST_BYTES).map_err(unreadable)?).into_owned();
-    // 1 is the machine's own first process; 0 and less are groups of processes.
-    let number = text.trim().parse::<i32>().ok().filter(|id| *id > 1).and_then(Pid::from_raw);
-    let process = number.ok_or_else(|| refused("does not hold a process id".to_owned()))?;
-    let signal = match config.signal {
-        TellSignal::Hup => Signal::HUP,
-        TellSignal::Usr1 => Signal::USR1,
-        TellSignal::Usr2 => Signal::USR2,
-        TellSignal::Term => Signal::TERM,
-    };
-    proc::signal_if(process, signal, |run| written.names(run, launch.folder()))
-        .map_err(|why| refused(format!("names process {}, which cannot be signalled: {why}", process.as_raw_nonzero())))
+/// Tells the process that a file names.
+#[derive(Debug)]
+pub struct Teller {
+    config: SignalActivator,
+    /// Who was told of the version on trial, in this run of the agent.
+    told: Told,
+    /// What the wall clock said of the machine's boot when this began, in seconds since 1970.
+    booted: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Unknown,
+    Nobody,
+    Process(Run),
+}
+
+/// Why nobody was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Untold {
+    /// Whoever wrote the file does not run any more.
+    Gone(String),
+    /// It may run, and is not to be told.
+    Refused(String),
+}
+
+impl From<Errno> for Untold {
+    fn from(error: Errno) -> Self {
+        if error == Errno::SRCH { Self::Gone("it has ended".to_owned()) } else { Self::Refused(error.to_string()) }
+    }
+}
+
+impl Untold {
+    fn because(self, what: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Gone(why) => Self::Gone(what(why)),
+            Self::Refused(why) => Self::Refused(what(why)),
+        }
+    }
+}
+
+impl Teller {
+    pub(super) fn new(config: SignalActivator) -> Self {
+        Self { config, told: Told::Unknown, booted: booted() }
+    }
+
+    /// Signals the process that the file names. `Some`: on the way back there was nobody left to be told.
+    ///
+    /// # Errors
+    /// When the file names none, or the number is another's by now; on the way back when that may be the one.
+    pub(super) async fn start(&mut self, launch: &Launch) -> Result<Option<Failure>, Failure> {
+        let mut told = self.tell(launch);
+        for _ in 1..LOOKS {
+            if !matches!(&told, Err(Untold::Gone(_))) || launch.trial {
+                break;
+            }
+            sleep(LOOK_AGAIN).await;
+            told = self.tell(launch);
+        }
+        let was = self.told;
+        if launch.trial {
+            self.told = told.as_ref().map_or(Told::Nobody, |run| Told::Process(*run));
+        }
+        match told {
+            Ok(_) => Ok(None),
+            Err(Untold::Gone(why)) if !launch.trial => {
+                Ok(Some(Failure::of_the_device(format!("nobody is there to be told of {}: {why}", launch.contents.version))))
+            }
+            // What could not be told of the version that is left has not taken it up.
+            Err(Untold::Refused(why)) if !launch.trial && was == Told::Nobody => Ok(Some(Failure::of_the_device(why))),
+            Err(Untold::Gone(why) | Untold::Refused(why)) => Err(Failure::of_the_device(why)),
+        }
+    }
+
+    fn tell(&self, launch: &Launch) -> Result<Run, Untold> {
+        let file = self.config.pid_file.display();
+        let unreadable = |error: io::Error| {
+            let why = format!("cannot read the process id in {file}: {error}");
+            if error.kind() == io::ErrorKind::NotFound { Untold::Gone(why) } else { Untold::Refused(why) }
+        };
+        let open = open_regular(&self.config.pid_file, Link::Refused).map_err(unreadable)?;
+        let stepped_seconds = booted().saturating_sub(self.booted);
+        let written = Written { stepped_seconds, ..Written::of(&open).map_err(unreadable)? };
+        let text = String::from_utf8_lossy(&read_bounded(open, MOST_BYTES).map_err(unreadable)?).into_owned();
+        // 1 is the machine's own first process; 0 and less are groups of processes.
+        let number = text.trim().parse::<i32>().ok().filter(|id| *id > 1).and_then(Pid::from_raw);
+        let process = number.ok_or_else(|| Untold::Refused(format!("{file} does not hold a process id")))?;
+        let signal = match self.config.signal {
+            TellSignal::Hup => Signal::HUP,
+            TellSignal::Usr1 => Signal::USR1,
+            TellSignal::Usr2 => Signal::USR2,
+            TellSignal::Term => Signal::TERM,
+        };
+        let may = |run| if self.told == Told::Process(run) { Ok(()) } else { written.names(run, launch.folder()) };
+        proc::signal_if(process, signal, may).map_err(|untold: Untold| {
+            let number = process.as_raw_nonzero();
+            untold.because(|why| format!("{file} names process {number}, which cannot be signalled: {why}"))
+        })
+    }
+}
+
+/// When the machine booted, by the wall clock of now: in seconds since 1970.
+fn booted() -> u64 {
+    let now = clock::now();
+    now.wall.seconds().saturating_sub(now.boot.0 / 1_000)
 }
 
 /// What the file itself says, beside its text.
+#[derive(Clone, Copy)]
 struct Written {
     owner: u32,
     mode: u32,
@@ -63,6 +154,8 @@ struct Written {
     at: u64,
     /// It is gone with the machine's run, whatever the wall clock says.
     of_this_boot: bool,
+    /// How far the wall clock was set forward since the agent started: the file may be of before that.
+    stepped_seconds: u64,
 }
 
 impl Written {
@@ -73,24 +166,34 @@ impl Written {
             mode: metadata.mode(),
             at: u64::try_from(metadata.mtime()).unwrap_or(0),
             of_this_boot: fstatfs(file).is_ok_and(|system| system.f_type == TMPFS),
+            stepped_seconds: 0,
         })
     }
 
     /// Whether it is about this process, and may be.
-    fn names(&self, run: Run, folder: Option<&Path>) -> Result<(), String> {
-        let process = fs::metadata(format!("/proc/{run}")).map_err(|error| error.to_string())?;
-        if ![0, geteuid().as_raw(), process.uid()].contains(&self.owner) || self.mode & WORLD_WRITABLE != 0 {
-            return Err("the file is neither root's, nor this agent's, nor that process's own".to_owned());
+    fn names(&self, run: Run, folder: Option<&Path>) -> Result<(), Untold> {
+        let process = fs::metadata(format!("/proc/{run}")).map_err(|error| Untold::Gone(error.to_string()))?;
+        if ![0, geteuid().as_raw(), process.uid()].contains(&self.owner) {
+            let why = "the file is neither root's, nor this agent's, nor that process's own";
+            return Err(Untold::Refused(why.to_owned()));
         }
-        let now = clock::now();
-        let booted = now.wall.seconds().saturating_sub(now.boot.0 / 1_000);
+        if runs_from(run, folder) {
+            return Ok(());
+        }
+        // Whoever wrote the number could name any process.
+        if self.mode & WORLD_WRITABLE != 0 {
+            let why = "anybody may write the file, and the process does not run from the product's folder";
+            return Err(Untold::Refused(why.to_owned()));
+        }
+        let booted = booted();
         let started = booted.saturating_add(run.started_ticks / TICKS);
         // Written before the machine booted, by a clock that was set since.
         let by_another_clock = self.of_this_boot && self.at < booted;
-        if started <= self.at.saturating_add(SLACK_SECONDS) || by_another_clock || runs_from(run, folder) {
+        let written = self.at.saturating_add(SLACK_SECONDS).saturating_add(self.stepped_seconds);
+        if started <= written || by_another_clock {
             Ok(())
         } else {
-            Err("it was started after the file was written".to_owned())
+            Err(Untold::Gone("it was started after the file was written".to_owned()))
         }
     }
 }
@@ -114,34 +217,59 @@ mod tests {
         (child, run)
     }
 
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn written(at: u64) -> Written {
+        Written { owner: geteuid().as_raw(), mode: 0o644, at, of_this_boot: false, stepped_seconds: 0 }
+    }
+
+    fn is_gone(named: Result<(), Untold>) -> bool {
+        matches!(named, Err(Untold::Gone(why)) if why.contains("started after"))
+    }
+
     #[test]
     fn a_number_is_another_s_once_its_process_is_younger_than_the_file() {
-        let (mut child, run) = sleeper();
-        let own = geteuid().as_raw();
+        let (child, run) = sleeper();
         let now = clock::wall().seconds();
-        let written = |at| Written { owner: own, mode: 0o644, at, of_this_boot: false };
         assert_eq!(written(now).names(run, None), Ok(()));
-        assert!(written(now - 60).names(run, None).is_err_and(|why| why.contains("started after")));
+        assert!(is_gone(written(now - 60).names(run, None)));
         // `sleep` runs from there.
         let home = fs::canonicalize(fs::read_link(format!("/proc/{run}/exe")).unwrap()).unwrap();
         assert_eq!(written(now - 60).names(run, home.parent()), Ok(()));
         // A machine without a battery for its clock wrote it in 1970, into memory.
         assert_eq!(Written { of_this_boot: true, ..written(7) }.names(run, None), Ok(()));
         assert!(written(7).names(run, None).is_err(), "on a disk it may be of an earlier boot");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        end(child);
     }
 
     #[test]
-    fn a_file_that_others_may_write_names_nobody() {
-        let (mut child, run) = sleeper();
+    fn a_clock_that_was_set_forward_makes_no_process_younger_than_its_file() {
+        let (child, run) = sleeper();
+        let now = clock::wall().seconds();
+        // Written a moment after the process was started, an hour before by what the clock says now.
+        let before = Written { stepped_seconds: 3_600, ..written(now - 3_600) };
+        assert_eq!(before.names(run, None), Ok(()));
+        assert!(is_gone(Written { at: now - 3_700, ..before }.names(run, None)), "no further");
+        end(child);
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_names_nobody_and_one_that_anybody_may_write_only_who_runs_from_the_folder() {
+        let (child, run) = sleeper();
         let at = clock::wall().seconds();
-        let other = geteuid().as_raw() + 1;
-        for (owner, mode) in [(other, 0o644), (geteuid().as_raw(), 0o666)] {
-            let written = Written { owner, mode, at, of_this_boot: false };
-            assert!(written.names(run, None).is_err_and(|why| why.contains("neither root's")), "{owner} {mode:o}");
+        let other = Written { owner: geteuid().as_raw() + 1, ..written(at) };
+        let home = fs::canonicalize(fs::read_link(format!("/proc/{run}/exe")).unwrap()).unwrap();
+        let refused = |named, said: &str| matches!(named, Err(Untold::Refused(why)) if why.contains(said));
+        for folder in [None, home.parent()] {
+            assert!(refused(other.names(run, folder), "neither root's"));
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        // As `daemon` leaves it where nothing is masked.
+        let open = Written { mode: 0o666, ..written(at) };
+        assert!(refused(open.names(run, None), "anybody may write"));
+        assert_eq!(open.names(run, home.parent()), Ok(()));
+        end(child);
     }
 }

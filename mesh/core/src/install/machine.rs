@@ -308,8 +308,8 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
         way => way,
     };
     let tries = match way {
-        Way::Restart if is_asked(manner) => tries(found).saturating_add(1),
-        _ => tries(found),
+        Way::Keep | Way::Restarting { .. } => tries(found),
+        Way::Start | Way::Next { .. } | Way::Restart => tries(found).saturating_add(1),
     };
     let old = found.behind(transaction);
     let (slot, contents) = next(old.as_ref(), transaction);
@@ -351,7 +351,9 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
         _ => operations.extend(made_next(old.as_ref(), transaction)),
     }
     if matches!(way, Way::Restart) {
-        operations.extend(restarted(found, transaction, cause, 0, tries));
+        // A supervisor goes back by itself, and is not asked how often.
+        let unset = is_asked(manner) && tries >= TRIES_BACK;
+        operations.extend(restarted(found, transaction, cause, u32::from(unset), unset));
         return operations;
     }
     operations.extend(returned(transaction, cause));
@@ -392,11 +394,9 @@ fn made_next(old: Option<&Confirmed>, transaction: &Transaction) -> Option<Opera
     }
 }
 
-/// The restart behind that, which was begun `tries` times: with the last of them it comes whether or not that works.
-fn restarted(found: &Found, transaction: &Transaction, cause: &Cause, missed: u32, tries: u32) -> [Operation; 2] {
+/// The restart behind that; `unset`: whether or not that works.
+fn restarted(found: &Found, transaction: &Transaction, cause: &Cause, missed: u32, unset: bool) -> [Operation; 2] {
     let (slot, contents) = next(found.behind(transaction).as_ref(), transaction);
-    let unset = tries >= TRIES_BACK;
-    let missed = missed.max(u32::from(unset));
     let way = Way::Restarting { boot: found.boot.clone(), missed, unset };
     [reverting(transaction, cause, way, 0), Operation::Restart(slot, contents)]
 }
@@ -413,7 +413,7 @@ pub(super) fn back_again(
     let tries = tries(found).saturating_add(1);
     let mut operations = vec![reverting(transaction, cause, way.clone(), tries)];
     operations.push(made_next(found.behind(transaction).as_ref(), transaction)?);
-    operations.extend(restarted(found, transaction, cause, missed, tries));
+    operations.extend(restarted(found, transaction, cause, missed, tries >= TRIES_BACK));
     Some(operations)
 }
 

@@ -206,7 +206,7 @@ pub enum Mark {
         at_fault: bool,
         /// What that takes.
         way: Way,
-        /// How often that was begun since the machine came up, where it takes a restart of it. Entries of older builds have
+        /// How often that was begun, since the machine came up where it takes a restart of it. Entries of older builds have
         /// none.
         #[serde(default, skip_serializing_if = "is_none")]
         tries: u32,
