@@ -3,6 +3,7 @@
 //! Each version that is started gets a number ([`Target::start`]); every change carries the number of the version that
 //! was probed, so that the last word on the old version is never taken for the first on the new one.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use groundswell_core::node::input::Health;
@@ -14,6 +15,7 @@ use super::judge::{Judge, Verdict};
 use super::names::Names;
 use super::probe::{self, ProcessVerdict, Seen};
 use crate::config::HealthConfig;
+use crate::install::activate::leftover::end_health;
 use crate::install::activate::{Launch, ProcessState};
 
 /// After so many intervals and time limits without an answer, and this on top, health is not known any more.
@@ -81,6 +83,7 @@ async fn live(
     changes: mpsc::Sender<Changed>,
 ) {
     let names = Names::default();
+    let mut ended_in: Option<PathBuf> = None;
     loop {
         let Target { start, launch } = target.borrow_and_update().clone();
         let Some(launch) = launch else {
@@ -89,6 +92,11 @@ async fn live(
             }
             continue;
         };
+        if let Some(folder) = launch.folder().filter(|folder| ended_in.as_deref() != Some(*folder)) {
+            // No probe of this agent runs yet.
+            end_health(folder).await;
+            ended_in = Some(folder.to_owned());
+        }
         let mut judge = Judge::new(config.healthy_after, config.unhealthy_after);
         let mut seen = Seen::nothing(names.clone());
         // One version, until another takes its place.

@@ -6,6 +6,7 @@ use super::judge::Verdict;
 use super::names::Names;
 use super::{http, tcp, unit};
 use crate::config::{HealthCheck, HealthConfig};
+use crate::install::activate::leftover::health_mark;
 use crate::install::activate::process::{Ended, run, said};
 use crate::install::activate::{Launch, ProcessState};
 
@@ -64,7 +65,9 @@ pub async fn check(config: &HealthConfig, launch: &Launch, seen: &mut Seen) -> V
         HealthCheck::Command(argv) => {
             let argv = launch.fill_all(argv);
             let name = argv.first().cloned().unwrap_or_default();
-            match run(&argv, &launch.environment(), config.timeout).await {
+            let mut environment = launch.environment();
+            environment.extend(launch.folder().map(health_mark));
+            match run(&argv, &environment, config.timeout).await {
                 Err(error) if launch.is_to_blame(&name, &error) => {
                     Verdict::Fail(format!("the health command {name} cannot be run: {error}"))
                 }

@@ -20,6 +20,10 @@ use crate::install::files::OnDisk;
 
 /// The environment variable that marks a supervised process and its children.
 pub const MARK: &str = "GROUNDSWELL_SUPERVISED";
+/// The environment variable that marks a health command and its children. They come too often to be written down.
+const HEALTH_MARK: &str = "GROUNDSWELL_HEALTH";
+/// How long what is left of health commands may take to end: it is killed.
+const HEALTH_ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// A longer note is none: it has about a hundred bytes.
 const MOST_BYTES: u64 = 4 * 1024;
 /// The end of a process that is not a child has no event without a pidfd in the runtime: looked at this often.
@@ -148,6 +152,20 @@ pub(crate) async fn end_strays(known: &[Run], marks: &[String], folder: &Path, l
             stray.signal(Signal::KILL);
         }
         sleep(LOOK).await;
+    }
+}
+
+/// What marks the health commands of the product in `folder`.
+pub(crate) fn health_mark(folder: &Path) -> (String, String) {
+    (HEALTH_MARK.to_owned(), folder.display().to_string())
+}
+
+/// Ends the health commands that an agent which died left behind for the product in `folder`.
+pub(crate) async fn end_health(folder: &Path) {
+    let (name, value) = health_mark(folder);
+    let left = end_strays(&[], &[format!("{name}={value}")], folder, HEALTH_ENDS_WITHIN).await;
+    if !left.is_empty() {
+        tracing::warn!(?left, "health commands of an agent that died cannot be ended");
     }
 }
 
