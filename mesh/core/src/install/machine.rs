@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 
 use super::operation::{Hook, Operation};
 use super::state::{
-    Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
+    Boot, Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts,
+    Transaction, Way,
 };
 use crate::digest::Digest;
 use crate::limits::TRIES_BACK;
@@ -194,7 +195,8 @@ pub(super) fn start(found: &Found, transaction: &Transaction, manner: Manner, st
     let (to, contents) = (transaction.to, &transaction.contents);
     let mut operations = vec![note(transaction, Mark::Activate(starts.clone())), Operation::Start(to, contents.clone())];
     if manner.restarts_machine {
-        operations.push(note(transaction, Mark::Reboot { starts: starts.count, boot: found.boot.clone() }));
+        operations
+            .push(note(transaction, Mark::Reboot { starts: starts.count, boot: found.boot.clone(), last: Boot::default() }));
         operations.push(Operation::Restart(to, contents.clone()));
     } else {
         operations.push(hook(Hook::AfterActivate, transaction));

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::machine::{Cause, back, back_again, blessed, blessing, forward, is_asked, reverting, staged, start, tries, way};
 use super::operation::{Hook, Operation};
 use super::state::{
-    Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
+    Boot, Confirmed, Contents, Counted, Described, Entry, Found, Manner, Mark, Part, Slot, SlotState, Starts, Transaction, Way,
 };
 use crate::digest::Digest;
 use crate::limits::{RESTARTS_BACK, TRIES_BACK};
@@ -156,7 +156,21 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             trial(operations)
         }
         Mark::Reboot { boot, .. } if boot.is(&found.boot) => restarting(vec![Operation::Restart(to, contents.clone())]),
-        Mark::Reboot { starts, .. } => trial(after_boot(found, transaction, *starts)),
+        // It takes the machine down before it is on trial.
+        Mark::Reboot { starts, last, .. }
+            if manner.counted != Counted::Elsewhere && *starts >= manner.trial_starts && is_another(last, found) =>
+        {
+            give_back(&format!("started {starts} times without being confirmed"), true)
+        }
+        Mark::Reboot { starts, boot, last } => {
+            let now = starts.saturating_add(u32::from(is_another(last, found)));
+            let mut operations = after_boot(found, transaction, now);
+            if manner.counted != Counted::Elsewhere && *last != found.boot {
+                let noted = Mark::Reboot { starts: now, boot: boot.clone(), last: found.boot.clone() };
+                operations.insert(1, note(noted));
+            }
+            trial(operations)
+        }
         Mark::Watch(starts) => {
             let mut operations = Vec::new();
             let now = starts.again(counts(found, mark, starts, manner), &found.boot, manner.counted);
@@ -202,6 +216,11 @@ fn is_over(found: &Found, mark: &Mark, starts: &Starts, manner: Manner) -> bool 
         false => starts.runs(manner.counted),
     };
     ended >= manner.trial_starts && !starts.stopped && counts(found, mark, starts, manner)
+}
+
+/// Whether the machine was restarted once more since it was last found to run the new version.
+fn is_another(last: &Boot, found: &Found) -> bool {
+    *last != Boot::default() && !last.is(&found.boot)
 }
 
 /// The machine was restarted, for this or by accident: a trial, if it started from the new version.

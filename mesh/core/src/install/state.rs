@@ -192,6 +192,9 @@ pub enum Mark {
         starts: u32,
         /// The run of the machine that is to end.
         boot: Boot,
+        /// The run that it was found to run in before it was on trial. Entries of older builds have none.
+        #[serde(default)]
+        last: Boot,
     },
     /// The new version runs on trial.
     Watch(Starts),

@@ -60,7 +60,7 @@ fn marks() -> Vec<Mark> {
             for starts in [Starts { stopped: true, ..first.clone() }, first] {
                 marks.extend([Mark::Activate(starts.clone()), Mark::Watch(starts)]);
             }
-            marks.push(Mark::Reboot { starts, boot });
+            marks.extend(boots().map(|last| Mark::Reboot { starts, boot: boot.clone(), last }));
         }
     }
     let mut ways = vec![Way::Keep, Way::Start, Way::Restart];

@@ -165,7 +165,9 @@ fn a_way_back_under_way_keeps_its_own_cause_whatever_fails_beside_it() {
 #[test]
 fn only_an_answer_tells_that_the_machine_runs_the_old_version() {
     let other_boot = Boot("earlier".to_owned());
-    for mark in [Mark::Reboot { starts: 1, boot: other_boot }, Mark::Activate(first()), Mark::Watch(first())] {
+    for mark in
+        [Mark::Reboot { starts: 1, boot: other_boot, last: Boot::default() }, Mark::Activate(first()), Mark::Watch(first())]
+    {
         let booted = Operation::Booted(Slot::B, contents(2));
         let ways = [true, false].map(|answered| {
             let recovery = give_up(&found(Slot::B, upgrade(mark.clone())), &cause(), RESTARTS, &booted, answered);

@@ -190,9 +190,40 @@ fn a_start_of_which_no_run_of_the_machine_is_known_counts() {
     }
 }
 
+/// Handed over in the run of the machine that was to end, and found to run in that other one.
+fn handed_over(starts: u32, ended: &str, last: &str) -> Mark {
+    Mark::Reboot { starts, boot: boot(ended), last: boot(last) }
+}
+
+#[test]
+fn a_system_that_takes_its_machine_down_before_it_is_on_trial_goes_back_and_is_to_blame() {
+    let mut disk = found(Slot::B, upgrade(handed_over(1, "before", "")));
+    // Its hook restarts the machine each time, say; a restart of the agent is none.
+    for (run, starts) in [("first", 1), ("first", 1), ("second", 2), ("third", 3), ("third", 3)] {
+        disk.boot = boot(run);
+        let recovery = recover(&disk, RESTARTS);
+        assert!(is_on_trial(&recovery.ending), "{run}: {recovery:?}");
+        let notes: Vec<_> = recovery.operations.iter().filter(|operation| matches!(operation, Operation::Note(_))).collect();
+        let [.., Operation::Note(Entry { mark: Mark::Watch(on_trial), .. })] = notes[..] else { panic!("{notes:?}") };
+        assert_eq!(on_trial.count, starts, "{run}");
+        if let [Operation::Note(entry), _] = notes[..] {
+            assert_eq!(entry.mark, handed_over(starts, "before", run));
+            disk.entry = Some(entry.clone());
+        }
+        // It goes down before it is on trial.
+    }
+    disk.boot = boot("fourth");
+    let recovery = recover(&disk, RESTARTS);
+    assert_eq!(recovery.ending, Ending::Restarting);
+    let noted = journal(&disk, &recovery.operations).expect("an entry").mark;
+    let told = "started 3 times without being confirmed";
+    assert!(matches!(&noted, Mark::Revert { reason, at_fault: true, .. } if reason.as_str() == told), "{noted:?}");
+    assert!(is_on_trial(&recover(&disk, AGENT).ending), "a supervisor counts for itself");
+}
+
 #[test]
 fn a_machine_whose_runs_have_no_name_is_asked_what_it_runs_and_is_not_restarted_for_ever() {
-    let reboot = Found { boot: boot(""), ..found(Slot::B, upgrade(Mark::Reboot { starts: 1, boot: boot("") })) };
+    let reboot = Found { boot: boot(""), ..found(Slot::B, upgrade(handed_over(1, "", ""))) };
     let recovery = recover(&reboot, RESTARTS);
     assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::B, contents(2))));
     assert!(is_on_trial(&recovery.ending));
@@ -213,7 +244,7 @@ fn a_system_whose_hand_over_was_cut_short_did_not_fail_to_come_up() {
         });
         entry.expect("it goes back")
     };
-    let reboot = || Mark::Reboot { starts: 1, boot: boot("before") };
+    let reboot = || handed_over(1, "before", "");
     assert!(!blamed(Mark::Activate(first()), RESTARTS, true), "nothing says that it was ever handed over");
     assert!(blamed(reboot(), RESTARTS, true));
     assert!(blamed(Mark::Watch(first()), RESTARTS, true));
