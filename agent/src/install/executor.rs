@@ -63,6 +63,8 @@ pub struct Executor {
     /// Whether a way back is held up, for those who tell of that.
     pub(super) held_up: Arc<AtomicBool>,
     pub(super) pauses: Pauses,
+    /// Somebody goes on with what start-up cannot finish.
+    is_heard: bool,
 }
 
 pub(super) enum Stopped {
@@ -90,13 +92,20 @@ impl Executor {
             trouble: Trouble::default(),
             held_up: Arc::default(),
             pauses: Pauses::default(),
+            is_heard: false,
         }
     }
 
     /// Says by `held_up` whether a way back cannot be finished for now.
     #[must_use]
     pub(super) fn telling(self, held_up: Arc<AtomicBool>) -> Self {
-        Self { held_up, ..self }
+        Self { held_up, ..self }.heard()
+    }
+
+    /// At start-up it tells of a way back that does not end, for there is somebody who goes on with it.
+    #[must_use]
+    pub fn heard(self) -> Self {
+        Self { is_heard: true, ..self }
     }
 
     /// How long what is under way may take once the device is to stop.
@@ -194,16 +203,25 @@ impl Executor {
             Ending::Reverted(_, reason, _) => unsaid(&self.starter.output().await, reason),
             _ => String::new(),
         };
-        if matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
+        // Of a way back that is under way each try counts.
+        let goes_back = matches!(found.open(), Some(Entry { mark: Mark::Revert { .. }, .. }));
+        if !goes_back && matches!(recovery.ending, Ending::Trial(_) | Ending::Restarting) {
             match self.run(&recovery.operations).await {
                 Ok(()) => {}
                 Err(Stopped::Stopping) => return None,
-                Err(Stopped::Failed(operation, failure)) => recovery.ending = self.give_up(&operation, &failure).await?,
+                Err(Stopped::Failed(operation, failure)) => match self.give_up(&operation, &failure).await? {
+                    Ok(ending) => recovery.ending = ending,
+                    Err(told) => return Some(*told),
+                },
             }
         } else {
             let mut tries = 0;
             while let Err(again) = self.went_back(&recovery, tries).await? {
-                recovery = recovery::try_again(&self.enough_to_recover().await?, self.manner, again.answered);
+                let found = self.enough_to_recover().await?;
+                if let Some(told) = self.unfinished(&found) {
+                    return Some(told);
+                }
+                recovery = recovery::try_again(&found, self.manner, again.answered);
                 tries += 1;
             }
         }
@@ -228,23 +246,39 @@ impl Executor {
         let claim = open.and_then(|(claim, _)| claim);
         let failed = found.denied_last().and_then(|denied| Some(Box::new((denied.claim?, denied.reason.clone()))));
         let (running, floor) = (self.what_runs(&found), found.floor());
-        Some(Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied })
+        let going_back = None;
+        Some(Recovered { running, floor, trial, going_back, reverted, at_fault, claim, failed, staged, denied })
+    }
+
+    /// What is told at start-up of a way back that does not end: it is gone on with by the core's orders, which may have something
+    /// else to put in its place. `None` where nobody listens to that, or there may be an end.
+    fn unfinished(&self, found: &Found) -> Option<Recovered> {
+        let entry = machine::held_up(found).filter(|_| self.is_heard)?;
+        let Entry { transaction, mark: Mark::Revert { reason, at_fault, .. } } = entry else { return None };
+        let going_back = Some(Box::new((transaction.contents.release, reason.clone(), *at_fault)));
+        let denied = found.denied.iter().flat_map(Denied::named).collect();
+        let claim = transaction.claim;
+        let at_rest = Recovered::at_rest(self.what_runs(found), found.floor());
+        Some(Recovered { going_back, claim, denied, ..at_rest })
     }
 
     /// Goes back after an operation of a recovered trial failed; where that leads.
-    async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Ending> {
+    async fn give_up(&mut self, failed: &Operation, failure: &Failure) -> Option<Result<Ending, Box<Recovered>>> {
         let cause = Cause { reason: failure.with_output(), at_fault: failure.at_fault };
         let mut way_back = recovery::give_up(&self.look().await, &cause, self.manner, failed, failure.answered);
         let mut tries = 0;
         while let Err(again) = self.went_back(&way_back, tries).await? {
             let found = self.look().await;
+            if let Some(told) = self.unfinished(&found) {
+                return Some(Err(Box::new(told)));
+            }
             way_back = match found.open() {
                 Some(Entry { mark: Mark::Revert { .. }, .. }) => recovery::try_again(&found, self.manner, again.answered),
                 _ => recovery::give_up(&found, &cause, self.manner, failed, failure.answered),
             };
             tries += 1;
         }
-        Some(way_back.ending)
+        Some(Ok(way_back.ending))
     }
 
     /// The release in the idle slot, if its file still has the signed digest.
@@ -335,7 +369,12 @@ impl Executor {
             }
             Outcome::Report(Report::ActivateFailed { release, reason, at_fault })
         };
-        let operations = match machine::activate(&self.look().await, install, claim, self.manner) {
+        let found = self.look().await;
+        if machine::held_up(&found).is_some() {
+            // It is told of no other version.
+            drop(self.trouble.take());
+        }
+        let operations = match machine::activate(&found, install, claim, self.manner) {
             // What the slots do not allow tells nothing of the release.
             Err(refusal) => return failed(&Failure::of_the_device(refusal.to_string())),
             Ok(Plan::Do(operations)) => operations,
@@ -509,8 +548,9 @@ impl Executor {
             return Ok(Ok(()));
         }
         let launch = self.launch(slot, contents).await;
+        let goes_back = matches!(place, Hook::BeforeRevert | Hook::AfterRevert);
         let reason = match self.look().await.open() {
-            Some(Entry { mark: Mark::Revert { reason, .. }, .. }) => Some(reason.clone()),
+            Some(Entry { mark: Mark::Revert { reason, .. }, .. }) if goes_back => Some(reason.clone()),
             _ => None,
         };
         let reason = reason.as_ref().map(Reason::as_str);

@@ -110,8 +110,19 @@ impl Remote {
                     let State { running, floor, trial, reverted, staged, denied, .. } = state;
                     let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
                     let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
-                    let (claim, failed) = (None, None);
-                    return Some(Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied });
+                    let (claim, failed, going_back) = (None, None, None);
+                    return Some(Recovered {
+                        running,
+                        floor,
+                        trial,
+                        going_back,
+                        reverted,
+                        at_fault,
+                        claim,
+                        failed,
+                        staged,
+                        denied,
+                    });
                 }
                 Ok(reply) => tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply)),
                 Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),

@@ -310,7 +310,10 @@ impl Slots {
     /// # Errors
     /// What the file system says.
     pub fn describe(&self, slot: Slot, described: &Described) -> io::Result<()> {
-        self.write(&self.slot_folder(slot), DESCRIPTION, described)
+        let folder = self.slot_folder(slot);
+        // It may have been emptied for what then did not come.
+        make_folder(&*self.files, &folder)?;
+        self.write(&folder, DESCRIPTION, described)
     }
 
     /// Checks size and digest of a slot's file on one open descriptor, and that its name still leads to it.

@@ -20,6 +20,7 @@ mod effects;
 mod fleet;
 mod full_disk;
 mod health;
+mod held_up;
 mod helper_frames;
 mod helper_patience;
 mod helper_remote;

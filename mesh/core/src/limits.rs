@@ -42,6 +42,9 @@ pub const RESTARTS_BACK: u32 = 3;
 /// it runs, for its boot loader may know a way back of its own; a first install is over although the command that stops it
 /// fails.
 pub const TRIES_BACK: u32 = 6;
+/// After so long on a way back that does not end, in milliseconds, a node takes up what a newer rollout puts in its place: longer
+/// than what merely takes its time.
+pub const OVERTAKE_AFTER_MS: u64 = 600_000;
 /// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
 /// a few looks of an ordinary check.
 pub const HEALTH_AFTER_START_MS: u64 = 120_000;

@@ -78,9 +78,24 @@ pub enum Plan {
     TooLate,
 }
 
+/// A way back that does not end, because the old version does not start or what is left does not stop: what comes in place of
+/// both of them need not wait for it. Nothing else is touched any more, and `current` has gone back. A machine that is restarted
+/// for it runs what is left, and what it would go back to is all that it has beside that.
+#[must_use]
+pub fn held_up(found: &Found) -> Option<&Entry> {
+    found.open().filter(|open| {
+        let lasts = matches!(open.mark, Mark::Revert { way: Way::Start, tries, .. } if tries >= TRIES_BACK);
+        lasts && found.current == open.transaction.from && found.unread.is_empty()
+    })
+}
+
 fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
-    // A stage that could not even be given back (a full disk) touched the idle slot alone: it is begun again.
-    if let Some(open) = found.open().filter(|open| open.mark != Mark::Stage) {
+    let gives_way = |open: &Entry| {
+        // A stage that could not even be given back (a full disk) touched the idle slot alone: it is begun again.
+        let is_stage = open.mark == Mark::Stage;
+        is_stage || (held_up(found).is_some() && open.transaction.contents != Contents::of(install))
+    };
+    if let Some(open) = found.open().filter(|open| !gives_way(open)) {
         return Err(Refusal::Unconfirmed(open.transaction.contents.version.clone()));
     }
     if let Some(part) = found.unread.first() {
@@ -123,12 +138,19 @@ pub fn stage(found: &Found, install: &Install) -> Result<Plan, Refusal> {
     may_begin(found, install)?;
     let transaction = transaction(found, install, None)?;
     let mut operations = grounded(found);
-    operations.extend([
-        note(&transaction, Mark::Stage),
+    let fills = [
         hook(Hook::BeforeStage, &transaction),
         Operation::Empty(transaction.to),
         Operation::Fill(transaction.to, transaction.contents.clone()),
-    ]);
+    ];
+    if held_up(found).is_some() {
+        // The journal goes on to say that the old version does not run.
+        operations.extend(fills);
+        operations.push(hook(Hook::AfterStage, &transaction));
+        return Ok(Plan::Do(operations));
+    }
+    operations.push(note(&transaction, Mark::Stage));
+    operations.extend(fills);
     operations.extend(staged(&transaction));
     Ok(Plan::Do(operations))
 }
@@ -168,13 +190,34 @@ pub fn activate(found: &Found, install: &Install, claim: ClaimName, manner: Mann
         return Ok(Plan::Done);
     }
     may_begin(found, install)?;
+    let transaction = transaction(found, install, Some(claim))?;
+    if let Some(open) = held_up(found) {
+        let is_staged = found
+            .described(transaction.to)
+            .is_some_and(|slot| slot.state == SlotState::Staged && slot.contents == transaction.contents);
+        return if is_staged { Ok(Plan::Do(overtake(found, open, &transaction, manner))) } else { Err(Refusal::NotStaged) };
+    }
     if found.staged() != Some(&Contents::of(install)) {
         return Err(Refusal::NotStaged);
     }
-    let transaction = transaction(found, install, Some(claim))?;
     let mut operations = grounded(found);
     operations.extend(forward(found, &transaction, manner));
     Ok(Plan::Do(operations))
+}
+
+/// Out of a way back that does not end. Until the new version may have been started the journal says that the old one does not
+/// run, and from then on that it has to be started again should this go back too.
+fn overtake(found: &Found, open: &Entry, transaction: &Transaction, manner: Manner) -> Vec<Operation> {
+    let mut operations = grounded(found);
+    if let Mark::Revert { reason, at_fault: true, .. } = &open.mark {
+        operations.push(Operation::Deny(Denied::of(&open.transaction, reason.clone())));
+    }
+    operations.push(Operation::Verify(transaction.to, transaction.contents.clone()));
+    operations.push(hook(Hook::BeforeActivate, transaction));
+    let mut starts = start(found, transaction, manner, &Starts::first(found.boot.clone()));
+    starts.insert(1, Operation::Point(Some(transaction.to)));
+    operations.extend(starts);
+    operations
 }
 
 /// From a checked claim to a trial: also what recovery does when it finds [`Mark::Switch`].
@@ -268,7 +311,10 @@ pub struct Cause {
 #[must_use]
 pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> Plan {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
-    let Some(Entry { transaction, mark }) = found.open().filter(|entry| entry.transaction.contents.release == release) else {
+    // What could not come in place of a way back goes back by that one.
+    let goes_back = |entry: &Entry| matches!(entry.mark, Mark::Revert { .. }) && !is_confirmed;
+    let is_of_it = |entry: &&Entry| entry.transaction.contents.release == release || goes_back(entry);
+    let Some(Entry { transaction, mark }) = found.open().filter(is_of_it) else {
         return if is_confirmed { Plan::TooLate } else { blame(found, release, cause) };
     };
     match mark {

@@ -247,6 +247,9 @@ pub struct Recovered {
     pub floor: Sequence,
     /// A trial that is running and not confirmed: body digest of its release.
     pub trial: Option<Digest>,
+    /// A trial on whose way back the old version does not start: body digest of its release, why it is left, and whether that is
+    /// to blame. It is gone on with by [`Step::Revert`](super::effect::Step::Revert), or something else comes in its place.
+    pub going_back: Option<Box<(Digest, Reason, bool)>>,
     /// A trial that was reverted by recovery: body digest of its release, and why.
     pub reverted: Option<(Digest, Reason)>,
     /// That release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
@@ -271,6 +274,7 @@ impl Recovered {
             running,
             floor,
             trial: None,
+            going_back: None,
             reverted: None,
             at_fault: true,
             claim: None,

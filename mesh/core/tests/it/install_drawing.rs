@@ -71,7 +71,7 @@ fn marks() -> Vec<Mark> {
         }
     }
     for way in ways {
-        for tries in [0, TRIES_BACK - 1] {
+        for tries in [0, TRIES_BACK - 1, TRIES_BACK] {
             marks.push(Mark::Revert { reason: Reason::lossy("unhealthy"), at_fault: true, way: way.clone(), tries });
         }
     }
@@ -96,7 +96,7 @@ fn install(number: u64) -> Install {
 
 /// What a disk may say whose journal says `mark`.
 fn disks(mark: &Mark) -> Vec<Found> {
-    let (old, new) = (Contents::of(&install(1)), Contents::of(&install(2)));
+    let [old, new, newer] = [1, 2, 3].map(|number| Contents::of(&install(number)));
     let described = |contents: &Contents, state| Some(Described { contents: contents.clone(), state });
     let mut disks = Vec::new();
     for first in [false, true] {
@@ -104,7 +104,8 @@ fn disks(mark: &Mark) -> Vec<Found> {
         let (from, to) = (confirmed.as_ref().map(|_| Slot::A), Slot::B);
         let transaction = Transaction { contents: new.clone(), to, from, claim: None };
         for current in [from, Some(to)] {
-            for b in [None, described(&new, SlotState::Staged), described(&new, SlotState::Failed)] {
+            let (staged, failed) = (described(&new, SlotState::Staged), described(&new, SlotState::Failed));
+            for b in [None, staged, failed, described(&newer, SlotState::Staged)] {
                 for entry in [Some(Entry { transaction: transaction.clone(), mark: mark.clone() }), None] {
                     disks.push(Found {
                         entry,
@@ -127,11 +128,13 @@ fn disks(mark: &Mark) -> Vec<Found> {
 
 /// Every list that the functions make of `found`.
 fn lists(found: &Found, manner: Manner) -> Vec<Vec<Operation>> {
-    let new = install(2);
+    let (new, newer) = (install(2), install(3));
     let cause = Cause { reason: Reason::lossy("unhealthy"), at_fault: true };
     let plans = [
         machine::stage(found, &new),
         machine::activate(found, &new, ClaimName::default(), manner),
+        machine::stage(found, &newer),
+        machine::activate(found, &newer, ClaimName::default(), manner),
         machine::confirm(found, new.release),
         Ok(machine::revert(found, new.release, &cause, manner)),
     ];

@@ -9,7 +9,8 @@ use super::stopwatch::{Absence, Stopwatch};
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
 use crate::install::Contents;
-use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRY_LONGEST_MS};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, OVERTAKE_AFTER_MS, RETRY_LONGEST_MS};
+use crate::record::ClaimName;
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
 use crate::time::{Now, Time, Timestamp};
@@ -77,6 +78,9 @@ impl Life {
                     }
                     if let Some(asked) = self.now.asked {
                         at(asked.after_ms(ASK_AGAIN_MS));
+                    }
+                    if let Some(since) = self.now.going_back {
+                        at(since.after_ms(OVERTAKE_AFTER_MS));
                     }
                 }
                 Phase::Confirmed => {
@@ -149,7 +153,7 @@ impl Life {
     }
 
     /// Whether the release failed here, or its build did in another release (design, section 8: version and digest).
-    fn denies(&self, mission: &Mission) -> bool {
+    pub(super) fn denies(&self, mission: &Mission) -> bool {
         let build = mission.install.as_ref().map(|install| Contents::of(install).build());
         self.kept.denied.iter().any(|named| *named == mission.release || Some(*named) == build)
     }
@@ -235,12 +239,19 @@ impl Life {
             self.stop_fetching(acts);
             return self.withdraw_to(Phase::Waiting, shut);
         }
+        let (phase, own) = self.bring(now, mission, install, acts);
+        let hold = if phase == Phase::Fetching { shut.unwrap_or(own) } else { own };
+        self.withdraw_to(phase, Some(hold));
+    }
+
+    /// Has the device fetch and stage it: how far that is, and what it waits for.
+    pub(super) fn bring(&mut self, now: Now, mission: &Mission, install: &Install, acts: &mut Vec<Act>) -> (Phase, Hold) {
         if let Some(retry_at) = self.now.retry_at {
             if retry_at > now.boot {
                 let full = self.kept.tries.is_none();
                 let left_seconds = retry_at.since_ms(now.boot).div_ceil(1000);
                 let full_disk = Hold::Local(HoldNotice { code: HoldCode::DiskFull, until: None });
-                return self.withdraw_to(Phase::Waiting, Some(if full { full_disk } else { Hold::Retry { left_seconds } }));
+                return (Phase::Waiting, if full { full_disk } else { Hold::Retry { left_seconds } });
             }
             self.now.retry_at = None;
         }
@@ -255,8 +266,7 @@ impl Life {
             self.now.fetching = Some(sha256);
             acts.push(Act::Device(Step::Fetch { release: mission.release, artifact: install.artifact.clone() }));
         }
-        let own = if self.now.no_source { Hold::NoSource } else { Hold::Fetching };
-        self.withdraw_to(Phase::Fetching, Some(shut.unwrap_or(own)));
+        (Phase::Fetching, if self.now.no_source { Hold::NoSource } else { Hold::Fetching })
     }
 
     fn claim_or_start(
@@ -300,6 +310,11 @@ impl Life {
         };
         let name = claim.name;
         self.kept.from = self.kept.running.clone();
+        self.begin(now, mission, install, name, acts);
+    }
+
+    /// Has the device switch, under this claim.
+    pub(super) fn begin(&mut self, now: Now, mission: &Mission, install: &Install, name: ClaimName, acts: &mut Vec<Act>) {
         self.kept.attempt = Some(Attempt {
             rollout: mission.seen.id.clone(),
             release: mission.release,
@@ -321,6 +336,7 @@ impl Life {
         self.now.unclear = false;
         self.now.confirming = false;
         self.now.asked = None;
+        self.now.going_back = None;
         let within_ms = mission.upgrade_timeout_ms;
         acts.push(Act::Device(Step::Activate { install: install.clone(), claim: name, within_ms }));
     }
@@ -340,6 +356,12 @@ impl Life {
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
         let unanswered = self.unanswered(now);
+        if let Some(mission) = mission.filter(|mission| mission.release != attempt.release && self.is_held_up(now))
+            && self.overtake(now, mission, acts)
+        {
+            return;
+        }
+        let Some(attempt) = &self.kept.attempt else { return };
         if self.now.untried.is_some() {
             if unanswered {
                 let release = attempt.release;
@@ -472,6 +494,7 @@ impl Life {
     pub(super) fn insist_on_the_untried(&mut self, now: Now, release: Digest) -> Option<Act> {
         let reason = self.now.untried.clone()?;
         self.now.asked = Some(now.boot);
+        self.now.going_back.get_or_insert(now.boot);
         Some(Act::Device(Step::Revert { release, reason, at_fault: false }))
     }
 
@@ -518,6 +541,7 @@ impl Life {
         let Reverting { reason, at_fault, .. } = reverting.clone();
         attempt.reverting = Some(reverting);
         self.now.asked = Some(now.boot);
+        self.now.going_back.get_or_insert(now.boot);
         Act::Device(Step::Revert { release: attempt.release, reason, at_fault })
     }
 

@@ -10,6 +10,7 @@
 //! Both return [`Act`]s: the node turns them into effects, always *after* it made the new state durable.
 
 pub(crate) mod advance;
+mod overtake;
 pub(crate) mod report;
 pub(crate) mod stopwatch;
 #[cfg(test)]
@@ -148,6 +149,8 @@ pub(crate) struct Volatile {
     pub(crate) untried: Option<Reason>,
     /// When the device was last asked to confirm or revert: it is asked again when it does not answer.
     pub(crate) asked: Option<Time>,
+    /// Since when it is asked to go back, in this run.
+    pub(crate) going_back: Option<Time>,
     /// How a claim that is made now would be named: names a failure that comes after what was forgiven.
     pub(crate) next_name: ClaimName,
     pub(crate) retry_at: Option<Time>,

@@ -61,6 +61,7 @@ impl Life {
                 self.kept.running = running;
                 self.now.untried = None;
                 self.now.asked = None;
+                self.now.going_back = None;
                 self.now.health = None;
                 self.now.staged = None;
                 self.inconclusive(now);
@@ -73,8 +74,7 @@ impl Life {
                 self.now.orphan = None;
                 self.now.asked = None;
                 let (floor, denied) = (self.kept.floor, Vec::new());
-                let (trial, reverted, at_fault, claim, failed, staged) = (None, None, true, None, None, None);
-                let recovered = Recovered { running, floor, trial, reverted, at_fault, claim, failed, staged, denied };
+                let recovered = Recovered { denied, ..Recovered::at_rest(running, floor) };
                 self.recovered(now, recovered, &mut acts);
             }
             Report::Blocked(blocked) => self.now.blocked = blocked,
@@ -117,6 +117,9 @@ impl Life {
             self.kept.running = None;
             acts.extend(self.insist_on_the_orphan(now));
             return;
+        }
+        if let Some(going_back) = recovered.going_back {
+            return self.goes_back(now, *going_back, acts);
         }
         self.now.recovered = true;
         let Some(attempt) = attempt else {
@@ -163,6 +166,30 @@ impl Life {
         } else {
             // It restarted before the switch, or after the device went back from what could not be tried.
             self.inconclusive(now);
+        }
+    }
+
+    /// The device is on a way back that does not end. What is left is not always what this node last asked for: it may have been
+    /// about to put something else in its place.
+    fn goes_back(&mut self, now: Now, (release, reason, at_fault): (Digest, Reason, bool), acts: &mut Vec<Act>) {
+        let attempt = self.kept.attempt.as_mut().filter(|_| self.kept.phase == Phase::Activating);
+        let Some(attempt) = attempt else {
+            self.now.orphan = Some(release);
+            self.kept.running = None;
+            acts.extend(self.insist_on_the_orphan(now));
+            return;
+        };
+        self.now.recovered = true;
+        if attempt.release == release {
+            let reverting = Reverting { reason, at_fault, unproven: false };
+            let reverting = attempt.reverting.get_or_insert(reverting).clone();
+            acts.push(self.go_back(now, reverting));
+        } else {
+            // Nothing is known of what it wanted to start.
+            attempt.release = release;
+            attempt.reverting = None;
+            self.now.untried = Some(reason);
+            acts.extend(self.insist_on_the_untried(now, release));
         }
     }
 
@@ -213,6 +240,7 @@ impl Life {
         self.now.hold = None;
         self.now.confirming = false;
         self.now.asked = None;
+        self.now.going_back = None;
         self.now.activated = None;
         self.now.health = None;
         // The switch may have used up what was staged, whether or not it said so before it failed.
@@ -253,7 +281,8 @@ impl Life {
                 before.saturating_add(1)
             }
         };
-        if failures > RETRIES {
+        // In the middle of a way back its claim stands whatever becomes of what is to end that.
+        if failures > RETRIES && self.kept.phase != Phase::Activating {
             acts.extend(self.fail_rollout(seen.id, reason));
             return;
         }

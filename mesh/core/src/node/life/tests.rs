@@ -17,6 +17,7 @@ use crate::record::{ClaimName, Stamp};
 use crate::text::{ArtifactName, Pool, Reason, RolloutId, Version};
 use crate::time::{Now, Time, Timestamp};
 
+mod overtake;
 mod own;
 mod trial;
 

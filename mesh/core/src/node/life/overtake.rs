@@ -1,0 +1,57 @@
+//! What comes in place of a version whose way back does not end, because the version that ran before does not start.
+//!
+//! The node is disrupted meanwhile, so its claim stands: nothing gives its slot back before a version runs.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::{Act, Life, Mission, Reverting};
+use crate::limits::OVERTAKE_AFTER_MS;
+use crate::record::status::{HoldCode, Outcome, Verdict};
+use crate::text::Reason;
+use crate::time::Now;
+
+impl Life {
+    /// Whether the device has been asked to go back for so long that there may be no end to it.
+    pub(super) fn is_held_up(&self, now: Now) -> bool {
+        self.now.going_back.is_some_and(|since| since.after_ms(OVERTAKE_AFTER_MS) <= now.boot)
+    }
+
+    /// Puts what counts now in place of a version whose way back does not end: the node is disrupted, and stays so under the claim
+    /// that it has until one of them runs (S1). `true`: it is started. The gate and all local blocks hold, but the device's
+    /// own trouble, which this is to end.
+    pub(super) fn overtake(&mut self, now: Now, mission: &Mission, acts: &mut Vec<Act>) -> bool {
+        let Some(install) = mission.install.as_ref().filter(|_| mission.skip.is_none() && mission.aborted.is_none()) else {
+            return false;
+        };
+        let verdict = self.verdict(&mission.seen.id);
+        let is_over = verdict.is_some_and(|verdict| mission.retry.is_none_or(|upto| verdict.claim > upto));
+        if is_over || self.denies(mission) || mission.unsupported.is_some() || mission.gate.is_err() {
+            return false;
+        }
+        if self.now.staged != Some(mission.release) {
+            self.bring(now, mission, install, acts);
+            return false;
+        }
+        let blocked = self.now.blocked.iter().any(|hold| hold.code != HoldCode::DeviceFault);
+        let Some(claim) = self.kept.claim.as_ref().map(|claim| claim.name).filter(|_| !blocked) else { return false };
+        let Some(left) = self.kept.attempt.take() else { return false };
+        if let Some(Reverting { reason, at_fault, .. }) = left.reverting.filter(|_| self.now.untried.is_none()) {
+            if at_fault {
+                self.deny(left.release);
+                if let Some(build) = self.now.build.take() {
+                    self.deny(build);
+                }
+            }
+            // Under no claim: a verdict ends its claim, and this one stands.
+            let reason = Reason::lossy(&format!("left, and what ran before does not start: {reason}"));
+            let (rollout, outcome) = (left.rollout, Outcome::Failed);
+            let verdict = Verdict { rollout, claim: None, outcome, reason, confirmed_at: None, soaked_at: None };
+            acts.extend(self.conclude(verdict));
+        }
+        self.now.untried = None;
+        self.kept.rollout = Some(mission.seen.clone());
+        self.begin(now, mission, install, claim, acts);
+        true
+    }
+}
