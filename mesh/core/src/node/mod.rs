@@ -80,7 +80,7 @@ pub struct NodeConfig {
     pub platform: Platform,
     /// The products that are configured here.
     pub products: BTreeSet<Product>,
-    /// Metered: serves nobody.
+    /// Metered: serves nobody, and syncs every 15 minutes.
     pub lean: bool,
     /// What this node asks for beyond the fleet document.
     pub local_trust: LocalTrust,

@@ -133,6 +133,7 @@ impl Node {
         for holder in promised.filter(|holder| ledger.status(holder).is_none()) {
             presence.known(holder, Stamp::default());
         }
+        let spread = if config.lean { Spread::lean(me, spread_seed) } else { Spread::new(me, spread_seed) };
         let mut neighbours = Neighbours::new(me, neighbours_seed, config.bootstrap.clone());
         for (peer, address) in stored.remembered {
             neighbours.remember(peer, address);
@@ -151,7 +152,7 @@ impl Node {
             rng,
             shelf,
             ledger,
-            spread: Spread::new(me, spread_seed),
+            spread,
             neighbours,
             connected: BTreeSet::new(),
             presence,

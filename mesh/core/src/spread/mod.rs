@@ -37,8 +37,10 @@ use crate::time::Time;
 pub const SYNC_EVERY_MS: u64 = 60_000;
 /// … but not while news came within this time: what is on its way would be moved twice …
 const SYNC_QUIET_MS: u64 = 3_000;
-/// … and at the latest after this.
-const SYNC_LATEST_MS: u64 = 300_000;
+/// … and at the latest so long after that.
+const SYNC_LATEST_MS: u64 = 240_000;
+/// A lean node, which pays for its bytes, does so this often, and nobody but another lean one begins it with one (design, section 5).
+pub const LEAN_SYNC_EVERY_MS: u64 = 900_000;
 /// A session in which nothing came for this long is given up: the time a full frame takes on a very slow link.
 const SYNC_PATIENCE_MS: u64 = 30_000;
 /// A session in which nothing came for this long does not keep the next one waiting.
@@ -93,6 +95,8 @@ pub struct Spread {
     accepted: BTreeMap<NodeId, Session>,
     /// With whom to begin a session, and from when on.
     due: BTreeMap<NodeId, Time>,
+    /// It pays for its bytes.
+    lean: bool,
     periodic_at: Option<Time>,
     periodic_latest: Time,
     /// When a new entry came last.
@@ -121,12 +125,19 @@ impl Spread {
             begun: BTreeMap::new(),
             accepted: BTreeMap::new(),
             due: BTreeMap::new(),
+            lean: false,
             periodic_at: None,
             periodic_latest: Time(0),
             news_at: None,
             quiet: BTreeSet::new(),
             received: Received::default(),
         }
+    }
+
+    /// The same for a lean node.
+    #[must_use]
+    pub fn lean(me: NodeId, seed: [u8; 32]) -> Self {
+        Self { lean: true, ..Self::new(me, seed) }
     }
 
     /// A link to an admitted member is up. At most [`crate::limits::PEERS`]; the driver refuses more.
@@ -284,8 +295,7 @@ impl Spread {
             self.periodic_at = Some(quiet_at);
         } else if self.periodic_at.is_some_and(|at| at <= now) {
             self.schedule_periodic(now);
-            let peers: Vec<NodeId> = self.push.peers().copied().collect();
-            if let Some(peer) = pick(&peers, &mut self.rng) {
+            if let Some(peer) = self.periodic_peer(ledger) {
                 self.sync_with(now, &peer);
             }
         }
@@ -297,6 +307,13 @@ impl Spread {
             self.begun.insert(peer, session);
             self.out.push((peer, frame.encode()));
         }
+    }
+
+    /// With whom to sync when it is time to: a lean node decides itself when it does. Lean nodes among themselves may.
+    fn periodic_peer(&mut self, ledger: &Ledger) -> Option<NodeId> {
+        let is_lean = |peer: &&NodeId| ledger.status(peer).is_some_and(|status| status.lean);
+        let (lean, others): (Vec<NodeId>, Vec<NodeId>) = self.push.peers().partition(is_lean);
+        pick(if self.lean && others.is_empty() { &lean } else { &others }, &mut self.rng)
     }
 
     fn give_up_stalled(&mut self, now: Time) {
@@ -320,9 +337,10 @@ impl Spread {
     }
 
     fn schedule_periodic(&mut self, now: Time) {
-        let fifth = SYNC_EVERY_MS / 5;
-        self.periodic_at = Some(now.after_ms(SYNC_EVERY_MS - fifth + self.rng.next_u64() % (2 * fifth)));
-        self.periodic_latest = now.after_ms(SYNC_LATEST_MS);
+        let every_ms = if self.lean { LEAN_SYNC_EVERY_MS } else { SYNC_EVERY_MS };
+        let fifth = every_ms / 5;
+        self.periodic_at = Some(now.after_ms(every_ms - fifth + self.rng.next_u64() % (2 * fifth)));
+        self.periodic_latest = now.after_ms(every_ms + SYNC_LATEST_MS);
     }
 
     /// Frames to send, in order, since the last call.

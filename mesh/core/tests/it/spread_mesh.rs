@@ -146,9 +146,19 @@ impl Mesh {
     }
 
     pub(crate) fn add(&mut self, id: NodeId) {
+        self.add_with(id, Spread::new);
+    }
+
+    /// A node that pays for its bytes, and says so.
+    pub(crate) fn add_lean(&mut self, id: NodeId) {
+        self.add_with(id, Spread::lean);
+        self.says(id, RecordBody::Status(Status { lean: true, ..Status::default() }));
+    }
+
+    fn add_with(&mut self, id: NodeId, spread: impl Fn(NodeId, [u8; 32]) -> Spread) {
         let mut seed = id.0;
         self.rng.fill_bytes(&mut seed);
-        let spread = Spread::new(id, seed);
+        let spread = spread(id, seed);
         let station = Station { ledger: Ledger::new(), papers: Papers::default(), spread, synced: Vec::new(), counter: 0 };
         self.stations.insert(id, station);
     }

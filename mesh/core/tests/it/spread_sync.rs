@@ -130,6 +130,53 @@ fn a_node_syncs_with_a_neighbour_every_minute_or_so() {
 }
 
 #[test]
+fn d41_a_lean_node_syncs_every_quarter_of_an_hour_and_what_it_missed_comes_then() {
+    let mut mesh = Mesh::new(1, 4);
+    let lean = node(1_000);
+    mesh.add_lean(lean);
+    let others: Vec<NodeId> = mesh.stations.keys().copied().filter(|id| *id != lean).collect();
+    for other in &others {
+        mesh.connect(lean, *other);
+        mesh.connect(*other, *others.first().expect("four"));
+    }
+    mesh.run(30_000);
+    assert!(mesh.agree(), "everybody knows that it is lean");
+    for id in mesh.stations.keys().copied().collect::<Vec<_>>() {
+        mesh.at(id).synced.clear();
+    }
+    // A record that one of them got by no push.
+    let missed = signed(node(2_000), 1, status("missed"));
+    let key = missed.key();
+    for other in &others {
+        mesh.at(*other).ledger.merge(missed.clone());
+    }
+    mesh.run(600_000);
+    assert!(mesh.at(lean).ledger.entry(&key).is_none(), "ten minutes without a sync");
+    mesh.run(3_000_000);
+    assert!(mesh.at(lean).ledger.entry(&key).is_some());
+    let syncs = mesh.at(lean).synced.len();
+    assert!((3..=5).contains(&syncs), "in an hour: {syncs}");
+    for other in others {
+        let syncs = mesh.at(other).synced.len();
+        assert!(syncs >= 50, "the others go on: {syncs}");
+    }
+}
+
+#[test]
+fn lean_nodes_alone_sync_with_each_other() {
+    let mut mesh = Mesh::new(2, 0);
+    let (one, other) = (node(0), node(1));
+    mesh.add_lean(one);
+    mesh.add_lean(other);
+    mesh.connect(one, other);
+    mesh.run(30_000);
+    mesh.at(one).synced.clear();
+    mesh.run(3_600_000);
+    let syncs = mesh.at(one).synced.len();
+    assert!((6..=10).contains(&syncs), "two nodes, an hour: {syncs}");
+}
+
+#[test]
 fn a_peer_that_stalls_is_given_up_and_keeps_nobody_waiting() {
     let me = node(0);
     let mut spread = Spread::new(me, [3; 32]);
