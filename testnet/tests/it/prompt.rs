@@ -1,8 +1,11 @@
 //! A node moves when what it waits for happens, not when it next looks by itself.
 
 use groundswell_core::node::effect::Event;
-use groundswell_core::record::status::Phase;
+use groundswell_core::number::Ppm;
+use groundswell_core::record::status::{Outcome, Phase};
+use groundswell_core::text::Pool;
 use groundswell_testnet::sim::device::Behaviour;
+use groundswell_testnet::sim::operator::Operator;
 use groundswell_testnet::sim::world::World;
 
 use super::rollouts::{MINUTES, explain, first, phases, publish};
@@ -41,4 +44,30 @@ fn a_halt_that_is_forgiven_moves_whoever_it_held_at_once() {
     let heard = world.events.iter().find(|(_, index, event)| *index == claimant && unhalted(event));
     let (heard_at, ..) = heard.expect("it saw the halt and its end");
     assert!(claimed_at - heard_at <= PROMPTLY_MS, "after {} ms: {}", claimed_at - heard_at, explain(&world));
+}
+
+#[test]
+fn when_a_wave_opens_its_first_nodes_claim_at_once() {
+    const SLOTS: usize = 5;
+    let mut operator = Operator::new(|_| {});
+    let budget = Ppm::new(250_000).expect("a share");
+    let policy = operator.policies.entry(Pool::new("edge").expect("a plain name")).or_default();
+    (policy.budget_ppm, policy.urgent_budget_ppm) = (budget, budget);
+    let mut world = World::with_operator(33, &[("edge", 20)], first(), operator);
+    world.run_for(20_000);
+    publish(&mut world, 0, "2.0.0", 2);
+    let done = |world: &World| phases(world).iter().all(|phase| *phase == Phase::Soaked);
+    assert!(world.run_until(60 * MINUTES, done), "{}", explain(&world));
+    let view = world.machine(0).node.as_ref().expect("it is up").rollouts(world.machine(0).now(world.now_ms)).remove(0);
+    let last = view.nodes.iter().map(|row| row.wave).max().expect("there are waves");
+    let of_last = |index: u32| view.nodes.iter().any(|row| row.node == world.machine(index).id && row.wave == last);
+    let soaked = |event: &Event| matches!(event, Event::VerdictSigned { outcome: Outcome::Soaked, .. });
+    let before = world.events.iter().filter(|(_, index, event)| soaked(event) && !of_last(*index));
+    let opened_at = before.map(|(at, ..)| *at).max().expect("waves before the last");
+    let claims = moves(&world, Phase::Staged, Phase::Claiming);
+    let mut late: Vec<u64> = claims.iter().filter(|(_, index)| of_last(*index)).map(|(at, _)| at - opened_at).collect();
+    late.sort_unstable();
+    assert!(late.len() >= 2 * SLOTS, "the last wave has more nodes than slots: {late:?}");
+    let first_ones: Vec<u64> = late.into_iter().take(SLOTS).collect();
+    assert!(first_ones.iter().all(|late| *late <= PROMPTLY_MS), "claims after {first_ones:?} ms: {}", explain(&world));
 }

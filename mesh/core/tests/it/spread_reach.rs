@@ -172,6 +172,39 @@ fn what_is_sent_directly_does_not_wait_for_its_turn() {
     assert_eq!(mesh.at(warden).ledger.stamp(&key), stamp);
 }
 
+/// A holder tells its wardens directly, over links of their own; everybody else hears it by the tree, whatever those nine have
+/// already.
+#[test]
+fn what_nine_heard_directly_reaches_three_hundred_within_six_seconds() {
+    let mut mesh = Mesh::new(9, 300);
+    mesh.random(3);
+    let ids: Vec<NodeId> = mesh.stations.keys().copied().collect();
+    let (holder, wardens) = (mesh.id(0), (1..=9).map(|place| mesh.id(place * 30)).collect::<Vec<_>>());
+    for warden in &wardens {
+        mesh.connect(holder, *warden);
+        mesh.at(holder).spread.keep_lazy(warden);
+        mesh.at(*warden).spread.keep_lazy(&holder);
+    }
+    mesh.run(10_000);
+    // What others say makes the mesh a tree.
+    for _ in 0..6 {
+        let other = mesh.any(&ids);
+        mesh.says_something(other);
+        mesh.run(2_500);
+    }
+    for round in 0..4 {
+        let key = mesh.says_something(holder);
+        let (now, said) = (mesh.now, mesh.at(holder).ledger.stamp(&key));
+        mesh.at(holder).spread.push_to(now, key, &wardens);
+        mesh.run(50);
+        let heard = |mesh: &Mesh, id: &NodeId| mesh.stations.get(id).is_some_and(|at| at.ledger.stamp(&key) == said);
+        assert!(wardens.iter().all(|warden| heard(&mesh, warden)), "round {round}: directly");
+        mesh.run(5_950);
+        let deaf = ids.iter().filter(|id| !heard(&mesh, id)).count();
+        assert_eq!(deaf, 0, "round {round}: {deaf} have not heard of it after six seconds");
+    }
+}
+
 #[test]
 #[ignore = "measures; takes minutes"]
 fn copies_at_a_thousand_nodes() {
