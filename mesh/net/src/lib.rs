@@ -18,6 +18,7 @@ pub mod event;
 mod held;
 mod link;
 pub mod network;
+pub mod origin;
 pub mod outer;
 pub mod pieces;
 mod rate;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::admission::Admission;
 use crate::behaviour::Mesh;
 use crate::config::{COMMANDS, Config, EVENTS};
-use crate::door::{Keeper, SESSION_BYTES, node_id};
+use crate::door::{Keeper, SESSION_BYTES, Turns, node_id};
 use crate::driver::Driver;
 use crate::event::NetworkEvent;
 use crate::network::{Network, Shared, StartError};
@@ -55,7 +55,7 @@ pub(crate) async fn start(
         most_peers: config.most_peers,
         outer,
         only_outer: config.only_outer_door,
-        proofs: Keeper::proofs(),
+        turns: Turns::new(),
     };
     let mesh =
         Mesh::new(&identity, keeper, behaviour, config.mdns).map_err(|(part, reason)| StartError::Part { part, reason })?;

@@ -14,11 +14,12 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
-use super::crowded::{self, Origin};
+use super::crowded::{self, Tenure};
 use super::exchange::SESSION_BYTES;
-use super::handler::{DoorHandler, FromDoor, ToDoor};
+use super::handler::{Caller, DoorHandler, FromDoor, ToDoor};
 use super::{DoorEvent, Keeper, Knock};
 use crate::config::{HANDSHAKES, UNADMITTED};
+use crate::origin::{Origin, has_room};
 use crate::outer::visit::VisitFailed;
 
 /// Wraps `B`, which sees admitted connections only.
@@ -29,6 +30,8 @@ pub(crate) struct Door<B: NetworkBehaviour> {
     connections: HashMap<ConnectionId, Connection>,
     /// Inbound handshakes under way, at most [`HANDSHAKES`].
     handshakes: HashMap<ConnectionId, Origin>,
+    /// Of inbound connections whose handler is made and that are not there yet.
+    tenures: HashMap<ConnectionId, Tenure>,
     /// Dials that are visits at outer doors; taken out once the connection is there or has failed.
     knocks: HashMap<ConnectionId, Option<Knock>>,
     /// At most a few per handled event; drained before anything else is polled.
@@ -43,6 +46,8 @@ struct Connection {
     node: NodeId,
     endpoint: ConnectedPoint,
     state: State,
+    /// Whether it keeps its place while it waits.
+    tenure: Tenure,
     /// Whether it was reported as admitted or refused.
     told: bool,
 }
@@ -74,8 +79,9 @@ enum Unfit {
 
 impl<B: NetworkBehaviour> Door<B> {
     pub(crate) fn new(inner: B, keeper: Keeper) -> Self {
-        let (connections, handshakes, knocks) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { inner, keeper: Arc::new(keeper), connections, handshakes, knocks, events: VecDeque::new() }
+        let (connections, handshakes, tenures) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (knocks, events) = (HashMap::new(), VecDeque::new());
+        Self { inner, keeper: Arc::new(keeper), connections, handshakes, tenures, knocks, events }
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut B {
@@ -95,9 +101,8 @@ impl<B: NetworkBehaviour> Door<B> {
         }
     }
 
-    fn handler(&self, peer: PeerId, dialler: bool, knock: Option<Knock>) -> Result<DoorHandler<THandler<B>>, ConnectionDenied> {
-        let node = node_id(peer).ok_or_else(|| ConnectionDenied::new(Unfit::Key))?;
-        Ok(DoorHandler::new(node, dialler, Arc::clone(&self.keeper), knock))
+    fn node(peer: PeerId) -> Result<NodeId, ConnectionDenied> {
+        node_id(peer).ok_or_else(|| ConnectionDenied::new(Unfit::Key))
     }
 
     /// How many connections of `peer` the inner behaviours know.
@@ -167,9 +172,14 @@ impl<B: NetworkBehaviour> Door<B> {
     }
 
     fn refuse(&mut self, id: ConnectionId, reason: String) {
+        self.refuse_for(id, reason, false);
+    }
+
+    /// `later`: this side dialled, and is to come again.
+    fn refuse_for(&mut self, id: ConnectionId, reason: String, later: bool) {
         let reportable = |connection: &&mut Connection| !matches!(connection.state, State::Outer | State::GaveWay);
         let Some(connection) = self.connections.get_mut(&id).filter(reportable) else { return };
-        let refused = connection.refused(reason);
+        let refused = connection.refused(reason, later);
         // What the inner behaviours already know, they must hear the end of.
         if connection.state == State::Waiting {
             connection.state = State::Refused;
@@ -184,15 +194,14 @@ impl<B: NetworkBehaviour> Door<B> {
             matches!(connection.state, State::Waiting | State::Refused) && connection.endpoint.is_listener()
         };
         let waiting = self.connections.iter().filter(|(_, connection)| waits(connection));
-        let waiting: Vec<_> =
-            waiting.map(|(id, connection)| (Origin::of(connection.endpoint.get_remote_address()), *id)).collect();
+        let waiting: Vec<_> = waiting.map(|(id, connection)| connection.at_the_door(*id)).collect();
         if waiting.len() < UNADMITTED {
             return Ok(());
         }
         let crowded = || ConnectionDenied::new(Unfit::Crowded);
         let id = crowded::gives_way(waiting.into_iter(), origin).ok_or_else(crowded)?;
         if self.connections.get(&id).is_some_and(|connection| connection.state == State::Waiting) {
-            self.refuse(id, "it gave its place to another: it had not proven its certificate yet".to_owned());
+            self.refuse(id, "it gave its place to another: it had not said hello yet".to_owned());
         }
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.state = State::GaveWay;
@@ -213,16 +222,22 @@ impl<B: NetworkBehaviour> Door<B> {
             self.inner.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed { remaining_established, ..closed }));
         }
         if !connection.told && connection.state != State::Outer {
-            let refused = connection.refused("the connection closed before both sides had admitted each other".into());
+            let refused = connection.refused("the connection closed before both sides had admitted each other".into(), false);
             self.events.push_back(ToSwarm::GenerateEvent(refused));
         }
     }
 }
 
 impl Connection {
-    fn refused<E>(&self, reason: String) -> DoorEvent<E> {
+    fn refused<E>(&self, reason: String, later: bool) -> DoorEvent<E> {
         let proven = matches!(self.state, State::Shown(_)) && self.endpoint.is_dialer();
-        DoorEvent::Refused { peer: self.node, address: self.endpoint.get_remote_address().to_string(), reason, proven }
+        let later = later && self.endpoint.is_dialer();
+        DoorEvent::Refused { peer: self.node, address: self.endpoint.get_remote_address().to_string(), reason, proven, later }
+    }
+
+    fn at_the_door(&self, id: ConnectionId) -> crowded::Waiting<ConnectionId> {
+        let has_tenure = self.state == State::Waiting && self.tenure.is_granted();
+        crowded::Waiting { origin: Origin::of(self.endpoint.get_remote_address()), since: id, has_tenure }
     }
 }
 
@@ -242,7 +257,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
         let origin = Origin::of(remote);
-        if !crowded::may_begin(self.handshakes.values().copied(), origin) {
+        if !has_room(self.handshakes.values().copied(), origin, HANDSHAKES) {
             return Err(ConnectionDenied::new(Unfit::Handshakes));
         }
         self.handshakes.insert(id, origin);
@@ -257,9 +272,11 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
         self.handshakes.remove(&id);
-        let handler = self.handler(peer, false, None)?;
-        self.make_place(Origin::of(remote))?;
-        Ok(handler)
+        let (node, origin) = (Self::node(peer)?, Origin::of(remote));
+        self.make_place(origin)?;
+        let tenure = Tenure::default();
+        self.tenures.insert(id, tenure.clone());
+        Ok(DoorHandler::called(Caller { peer: node, origin, tenure }, Arc::clone(&self.keeper)))
     }
 
     fn handle_established_outbound_connection(
@@ -272,19 +289,26 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
     ) -> Result<THandler<Self>, ConnectionDenied> {
         let knock = self.knocks.get_mut(&id).and_then(Option::take);
         // Under hole punching both sides dial, and one of them plays the acceptor.
-        self.handler(peer, role == Endpoint::Dialer, knock)
+        let (node, keeper) = (Self::node(peer)?, Arc::clone(&self.keeper));
+        Ok(match role {
+            Endpoint::Dialer => DoorHandler::dialled(node, keeper, knock),
+            // Whoever it is was chosen here: it waits for nobody's turn, and takes nobody's place.
+            Endpoint::Listener => DoorHandler::called(Caller::chosen(node), keeper),
+        })
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ConnectionEstablished(established) => {
                 let visit = self.knocks.remove(&established.connection_id).is_some();
+                let tenure = self.tenures.remove(&established.connection_id).unwrap_or_default();
                 if let Some(node) = node_id(established.peer_id) {
                     let connection = Connection {
                         peer: established.peer_id,
                         node,
                         endpoint: established.endpoint.clone(),
                         state: if visit { State::Outer } else { State::Waiting },
+                        tenure,
                         told: false,
                     };
                     self.connections.insert(established.connection_id, connection);
@@ -301,6 +325,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
             // Failed handshakes of strangers are nothing that an inner behaviour may hear of.
             FromSwarm::ListenFailure(failed) => {
                 self.handshakes.remove(&failed.connection_id);
+                self.tenures.remove(&failed.connection_id);
             }
             other => self.inner.on_swarm_event(other),
         }
@@ -310,7 +335,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Door<B> {
         match event {
             FromDoor::Proven(session) => self.show(id, session),
             FromDoor::Opened => self.admitted(id),
-            FromDoor::Refused(reason) => self.refuse(id, reason),
+            FromDoor::Refused { reason, later } => self.refuse_for(id, reason, later),
             FromDoor::Outer => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.state = State::Outer;

@@ -1,110 +1,91 @@
 //! Who gives way when too many connections wait at the door: those from where most come.
 //!
 //! Whoever is silent costs nothing but its place, and has as many addresses as its network gives it. So places are shared
-//! between networks: who fills them all takes them from itself.
+//! between networks: who fills them all takes them from itself. A connection that has said hello, or whose peer is known here as
+//! a member, has a tenure: it is about to be looked at, and nobody takes its place.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use libp2p::Multiaddr;
-use libp2p::multiaddr::Protocol;
+use crate::origin::Origin;
 
-use crate::config::HANDSHAKES;
+/// Whether a connection keeps its place, whoever comes: granted by the connection, heeded by the door.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tenure(Arc<AtomicBool>);
 
-/// Where a connection comes from: what one party has of addresses at least, a /24 of IPv4, a /64 of IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Origin {
-    /// The first 24 bits.
-    V4([u8; 3]),
-    /// The first 64 bits.
-    V6([u8; 8]),
-    /// No address of either kind.
-    Elsewhere,
+impl Tenure {
+    pub(super) fn grant(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_granted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
-impl Origin {
-    pub(super) fn of(address: &Multiaddr) -> Self {
-        let v4 = |octets: [u8; 4]| {
-            let [a, b, c, _] = octets;
-            Self::V4([a, b, c])
-        };
-        match address.iter().next() {
-            Some(Protocol::Ip4(ip)) => v4(ip.octets()),
-            Some(Protocol::Ip6(ip)) => match ip.to_ipv4_mapped() {
-                Some(ip) => v4(ip.octets()),
-                None => {
-                    let [a, b, c, d, e, f, g, h, ..] = ip.octets();
-                    Self::V6([a, b, c, d, e, f, g, h])
-                }
-            },
-            _ => Self::Elsewhere,
+/// One connection at the door.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) origin: Origin,
+    /// Lower for who came first.
+    pub(super) since: T,
+    pub(super) has_tenure: bool,
+}
+
+/// Which of `waiting`, in any order, gives its place to one more from `newcomer`: the first that may, of the network with most
+/// places of those that have one which may; the newcomer's counted with it. `None` when nobody may: nobody takes a place from a
+/// network that has fewer.
+pub(super) fn gives_way<T: Copy + Ord>(waiting: impl Iterator<Item = Waiting<T>>, newcomer: Origin) -> Option<T> {
+    let mut of: BTreeMap<Origin, (usize, Option<T>)> = BTreeMap::from([(newcomer, (1, None))]);
+    for Waiting { origin, since, has_tenure } in waiting {
+        let (count, first) = of.entry(origin).or_default();
+        *count += 1;
+        if !has_tenure {
+            *first = Some(first.map_or(since, |first| since.min(first)));
         }
     }
-}
-
-/// Which of `waiting`, in any order, gives its place to one more from `newcomer`: of the origin with most places, the
-/// newcomer's counted with it, the lowest `T`, which came first. `None` when nobody waits.
-pub(super) fn gives_way<T: Copy + Ord>(waiting: impl Iterator<Item = (Origin, T)>, newcomer: Origin) -> Option<T> {
-    let mut of: BTreeMap<Origin, (usize, T)> = BTreeMap::new();
-    for (origin, since) in waiting {
-        let (count, first) = of.entry(origin).or_insert((usize::from(origin == newcomer), since));
-        *count += 1;
-        *first = since.min(*first);
-    }
-    let most = of.values().map(|(count, _)| *count).max()?;
-    let own = of.get(&newcomer).filter(|(count, _)| *count == most);
-    own.or_else(|| of.values().filter(|(count, _)| *count == most).min_by_key(|(_, first)| *first)).map(|(_, first)| *first)
-}
-
-/// Whether one more handshake from `newcomer` may begin beside those under way: as many from one origin as places are free.
-pub(super) fn may_begin(under_way: impl Iterator<Item = Origin>, newcomer: Origin) -> bool {
-    let (mut all, mut own) = (0, 0);
-    for origin in under_way {
-        all += 1;
-        own += usize::from(origin == newcomer);
-    }
-    own < HANDSHAKES.saturating_sub(all)
+    let least = of.get(&newcomer).map_or(0, |(count, _)| *count);
+    let may = of.iter().filter_map(|(origin, (count, first))| first.map(|first| (*origin, *count, first)));
+    let may: Vec<_> = may.filter(|(_, count, _)| *count >= least).collect();
+    let most = may.iter().map(|(_, count, _)| *count).max()?;
+    let own = may.iter().find(|(origin, count, _)| *origin == newcomer && *count == most);
+    own.or_else(|| may.iter().filter(|(_, count, _)| *count == most).min_by_key(|(_, _, first)| *first))
+        .map(|(_, _, first)| *first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(address: &str) -> Origin {
-        Origin::of(&address.parse().expect("a multiaddress"))
-    }
+    const A: Origin = Origin::V4([10, 0, 0]);
+    const B: Origin = Origin::V4([10, 0, 1]);
+    const C: Origin = Origin::V4([10, 0, 2]);
 
-    #[test]
-    fn a_network_is_what_one_party_has_at_least() {
-        assert_eq!(of("/ip4/10.0.0.1/tcp/1"), of("/ip4/10.0.0.200/tcp/9"));
-        assert_ne!(of("/ip4/10.0.0.1/tcp/1"), of("/ip4/10.0.1.1/tcp/1"));
-        assert_eq!(of("/ip6/2001:db8::1/tcp/1"), of("/ip6/2001:db8::ffff/udp/9/quic-v1"));
-        assert_ne!(of("/ip6/2001:db8::1/tcp/1"), of("/ip6/2001:db8:0:1::1/tcp/1"));
-        assert_eq!(of("/ip6/::ffff:10.0.0.1/tcp/1"), of("/ip4/10.0.0.7/tcp/1"));
-        assert_eq!(of("/dns4/example.org/tcp/1"), Origin::Elsewhere);
+    /// Those in `stays` have a tenure.
+    fn gives<const N: usize>(crowd: [(Origin, u8); N], stays: &[u8], newcomer: Origin) -> Option<u8> {
+        let waiting = crowd.map(|(origin, since)| Waiting { origin, since, has_tenure: stays.contains(&since) });
+        gives_way(waiting.into_iter(), newcomer)
     }
 
     #[test]
     fn the_longest_waiting_of_the_fullest_network_gives_way() {
-        let (a, b, c) = (of("/ip4/10.0.0.1/tcp/1"), of("/ip4/10.0.1.1/tcp/1"), of("/ip4/10.0.2.1/tcp/1"));
-        let crowd = [(a, 5), (b, 1), (a, 3), (b, 2), (a, 9)];
-        assert_eq!(gives_way(crowd.into_iter(), c), Some(3));
-        assert_eq!(gives_way(crowd.into_iter(), a), Some(3), "a crowd takes its places from itself");
-        assert_eq!(gives_way(crowd.into_iter(), b), Some(1), "with the newcomer it has as many");
-        assert_eq!(gives_way([(a, 5), (b, 1)].into_iter(), c), Some(1));
-        assert_eq!(gives_way(std::iter::empty::<(Origin, u8)>(), c), None);
+        let crowd = [(A, 5), (B, 1), (A, 3), (B, 2), (A, 9)];
+        assert_eq!(gives(crowd, &[], C), Some(3));
+        assert_eq!(gives(crowd, &[], A), Some(3), "a crowd takes its places from itself");
+        assert_eq!(gives(crowd, &[], B), Some(1), "with the newcomer it has as many");
+        assert_eq!(gives([(A, 5), (B, 1)], &[], C), Some(1));
+        assert_eq!(gives([], &[], C), None);
     }
 
     #[test]
-    fn no_number_of_handshakes_from_one_network_leaves_no_room_for_another() {
-        let (crowd, other) = (of("/ip4/10.0.0.1/tcp/1"), of("/ip4/10.0.1.1/tcp/1"));
-        let mut under_way = Vec::new();
-        while may_begin(under_way.iter().copied(), crowd) {
-            under_way.push(crowd);
-        }
-        assert_eq!(under_way.len(), HANDSHAKES / 2);
-        while may_begin(under_way.iter().copied(), other) {
-            under_way.push(other);
-        }
-        assert!(under_way.len() < HANDSHAKES && may_begin(under_way.iter().copied(), Origin::Elsewhere));
+    fn who_has_said_hello_or_is_known_keeps_its_place() {
+        let crowd = [(A, 5), (B, 1), (A, 3), (B, 2), (A, 9)];
+        assert_eq!(gives(crowd, &[3], C), Some(5), "the next of the same network");
+        assert_eq!(gives(crowd, &[3, 5, 9], C), Some(1), "or of the next network");
+        assert_eq!(gives(crowd, &[1, 2, 3, 5, 9], C), None);
+        // The crowd's newcomers take nothing from a network that has fewer places.
+        assert_eq!(gives(crowd, &[3, 5, 9], A), None);
+        assert_eq!(gives(crowd, &[1, 2], B), Some(3));
     }
 }

@@ -1,17 +1,16 @@
 //! The bytes of `/groundswell/admit/1` and the two halves of the exchange. Nothing here knows the swarm.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use groundswell_core::digest::Digest;
 use groundswell_core::node_id::NodeId;
-use tokio::time::Instant;
 
 use super::Keeper;
+use super::handler::Caller;
 use crate::blobs::blocking;
 use crate::config::{PROOF_BYTES, REFUSAL_BYTES};
-use crate::outer::limits::PROOF_COST;
 
 /// Length of a session's random name, in bytes.
 pub(crate) const SESSION_BYTES: usize = 16;
@@ -20,6 +19,9 @@ const REFUSED: u8 = 0;
 const HELLO: u8 = 1;
 const ACCEPTED: u8 = 2;
 const READY: u8 = 3;
+
+/// How the reason begins that is told to who may come again soon.
+const LATER: &str = "later:";
 
 /// Why a connection is not admitted. Display is the reason shown to operators.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +39,7 @@ pub(crate) enum Refusal {
     #[error("it refused this node: {0}")]
     There(String),
     /// It is not known here, and too many proofs of such peers have been looked at of late.
-    #[error("later: the proofs of too many unknown peers are looked at; again in {0} ms")]
+    #[error("{LATER} the proofs of too many unknown peers wait to be looked at; again in {0} ms")]
     Later(u32),
     /// Its proof is longer than a certificate may be.
     #[error("too-large: a proof of {0} bytes, at most {PROOF_BYTES}")]
@@ -56,6 +58,13 @@ pub(crate) enum Refusal {
     Broken(#[from] io::Error),
 }
 
+impl Refusal {
+    /// Whether the other side wants this one to come again, and said nothing against it.
+    pub(crate) fn comes_again(&self) -> bool {
+        matches!(self, Self::There(reason) if reason.starts_with(LATER))
+    }
+}
+
 /// One side's first message.
 struct Hello {
     fleet: Digest,
@@ -71,7 +80,7 @@ where
     write_hello(stream, keeper).await?;
     let hello = read_hello(stream).await?;
     // This side chose whom it dials, and how often.
-    check(stream, peer, hello, keeper, false).await
+    check(stream, peer, hello, keeper, None).await
 }
 
 /// The dialler's second half: says that it is ready to listen, and hears that the acceptor is.
@@ -84,12 +93,12 @@ where
 }
 
 /// The acceptor's first half.
-pub(crate) async fn acceptor_proves<S>(stream: &mut S, peer: NodeId, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
+pub(super) async fn acceptor_proves<S>(stream: &mut S, caller: &Caller, keeper: &Keeper) -> Result<[u8; SESSION_BYTES], Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let hello = read_hello(stream).await?;
-    let session = check(stream, peer, hello, keeper, true).await?;
+    let session = check(stream, caller.peer, hello, keeper, Some(caller)).await?;
     write_hello(stream, keeper).await?;
     expect(stream, ACCEPTED).await?;
     Ok(session)
@@ -104,16 +113,22 @@ where
     Ok(stream.close().await?)
 }
 
-/// Judges the other side's proof; when it is refused, says so to the peer. `pays`: whether one that is not known here waits
-/// its turn for that.
-async fn check<S>(stream: &mut S, peer: NodeId, hello: Hello, keeper: &Keeper, pays: bool) -> Result<[u8; SESSION_BYTES], Refusal>
+/// Judges the other side's proof; when it is refused, says so to the peer. A `caller` that is not known here waits its turn for
+/// that.
+async fn check<S>(
+    stream: &mut S,
+    peer: NodeId,
+    hello: Hello,
+    keeper: &Keeper,
+    caller: Option<&Caller>,
+) -> Result<[u8; SESSION_BYTES], Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Hello { fleet, session, proof } = hello;
     let refusal = if fleet != keeper.admission.fleet() {
         Refusal::Fleet(fleet)
-    } else if let Err(wait_ms) = keeper.may_look(peer, pays).await {
+    } else if let Err(wait_ms) = keeper.may_look(caller).await {
         Refusal::Later(wait_ms)
     } else {
         // Signatures to verify, as many as the peer likes, and a lock to wait for: nothing for a task that others wait for.
@@ -131,14 +146,17 @@ where
 }
 
 impl Keeper {
-    /// Whether the proof of `peer` is looked at now, or after how many milliseconds. Anybody can have as many identities as
-    /// it likes, and each of their proofs costs signatures to verify; a member that is known here costs nothing.
-    async fn may_look(&self, peer: NodeId, pays: bool) -> Result<(), u32> {
+    /// Waits until the proof of a caller may be looked at, or says after how many milliseconds to come again. A member that is
+    /// known here costs nothing and waits for nobody.
+    async fn may_look(&self, caller: Option<&Caller>) -> Result<(), u32> {
+        let Some(&Caller { peer, origin, ref tenure }) = caller else { return Ok(()) };
         let admission = Arc::clone(&self.admission);
-        if !pays || blocking(move || admission.knows(peer)).await {
+        if blocking(move || admission.knows(peer)).await {
             return Ok(());
         }
-        self.proofs.lock().unwrap_or_else(PoisonError::into_inner).take(peer, PROOF_COST, Instant::now())
+        let place = self.turns.place(peer, origin)?;
+        tenure.grant();
+        place.turn().await
     }
 }
 
@@ -232,10 +250,15 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
+    use futures::future::join_all;
     use futures::io::Cursor;
+    use tokio::time::Instant;
 
+    use super::super::crowded::Tenure;
     use crate::admission::Admission;
-    use crate::outer::limits::ALL_PROOFS;
+    use crate::door::Turns;
+    use crate::origin::Origin;
+    use crate::outer::limits::{ALL_PROOFS, PROOF_COST, TURNS};
 
     /// Whose fleet it is, and how many proofs it has looked at. It knows node 77.
     struct Fleet(u8, AtomicU64);
@@ -268,8 +291,12 @@ mod tests {
             most_peers: 64,
             outer: None,
             only_outer: false,
-            proofs: Keeper::proofs(),
+            turns: Turns::new(),
         }
+    }
+
+    fn caller(peer: [u8; 32], origin: Origin) -> Caller {
+        Caller { peer: NodeId(peer), origin, tenure: Tenure::default() }
     }
 
     /// What a peer sends, played against the acceptor.
@@ -277,7 +304,7 @@ mod tests {
         // One cursor for both directions: what is written lands behind what is read.
         let mut stream = Cursor::new(bytes);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        runtime.block_on(acceptor_proves(&mut stream, NodeId([1; 32]), &keeper(7)))
+        runtime.block_on(acceptor_proves(&mut stream, &caller([1; 32], Origin::Elsewhere), &keeper(7)))
     }
 
     fn hello(fleet: u8, length: u32, proof: &[u8]) -> Vec<u8> {
@@ -301,34 +328,52 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn proofs_of_ever_new_peers_are_looked_at_only_so_often_and_a_member_gets_in_all_the_same() {
+    async fn proofs_of_ever_new_peers_are_looked_at_only_so_often_and_others_get_in_all_the_same() {
         let fleet = Arc::new(Fleet(7, AtomicU64::new(0)));
         let (keeper, burst) = (keeper_with(&fleet), ALL_PROOFS.burst / PROOF_COST);
         let looked_at = || fleet.1.load(Ordering::Relaxed);
-        let comes = async |peer: [u8; 32], proof: &[u8]| {
+        let (crowd, other) = (Origin::V4([10, 0, 0]), Origin::V4([10, 0, 1]));
+        let comes = async |peer: u8, origin: Origin, proof: &[u8]| {
             let mut stream = Cursor::new(hello(7, u32::try_from(proof.len()).unwrap_or(u32::MAX), proof));
-            acceptor_proves(&mut stream, NodeId(peer), &keeper).await.expect_err("nobody says that it accepts this side")
+            let caller = caller([peer; 32], origin);
+            let refusal = acceptor_proves(&mut stream, &caller, &keeper).await;
+            (refusal.expect_err("nobody says that it accepts this side"), caller.tenure.is_granted())
         };
-        for n in 0..200_u8 {
-            let refusal = comes([n; 32], b"forge").await;
-            match u64::from(n) < burst {
-                true => assert!(matches!(refusal, Refusal::Here(_)), "{n}: {refusal}"),
-                // Among them 77, whom it knows.
-                false if n == 77 => assert!(matches!(refusal, Refusal::Here(_)), "{refusal}"),
-                false => assert!(matches!(refusal, Refusal::Later(1..)), "{n}: {refusal}"),
-            }
+        for n in 0..u8::try_from(burst).unwrap() {
+            assert!(matches!(comes(n, crowd, b"forge").await, (Refusal::Here(_), true)), "{n}");
         }
-        assert_eq!(looked_at(), burst + 1);
-        // Its proof is accepted: what it does not say is its own acceptance.
-        assert!(matches!(comes([77; 32], b"proof").await, Refusal::Broken(_) | Refusal::Malformed(_)));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let before = looked_at();
-        for n in 0..200 {
-            let mut fresh = [1; 32];
-            fresh[0] = n;
-            comes(fresh, b"forge").await;
+        let began = Instant::now();
+        let flood = join_all((100..200).map(|n| comes(n, crowd, b"forge")));
+        let member = async {
+            // It comes when the crowd is there. Its proof is accepted: what it does not say is its own acceptance.
+            tokio::task::yield_now().await;
+            let (refusal, has_tenure) = comes(60, other, b"proof").await;
+            assert!(matches!(refusal, Refusal::Broken(_) | Refusal::Malformed(_)) && has_tenure, "{refusal}");
+            began.elapsed()
+        };
+        let known = async {
+            let (refusal, _) = comes(77, crowd, b"proof").await;
+            assert!(matches!(refusal, Refusal::Broken(_) | Refusal::Malformed(_)), "{refusal}");
+            assert_eq!(began.elapsed(), Duration::ZERO, "a member that is known here waits for nobody");
+        };
+        let (flood, waited, ()) = tokio::join!(flood, member, known);
+        assert!(waited <= Duration::from_secs(2), "{waited:?}");
+        let waited_too = flood.iter().filter(|(refusal, _)| matches!(refusal, Refusal::Here(_))).count();
+        assert_eq!(waited_too, TURNS / 2, "so many of one network wait");
+        let later = |(refusal, has_tenure): &(Refusal, bool)| matches!(refusal, Refusal::Later(1..)) && !has_tenure;
+        assert_eq!(flood.iter().filter(|it| later(it)).count(), 100 - TURNS / 2);
+        assert_eq!(looked_at(), burst + TURNS as u64 / 2 + 2);
+    }
+
+    #[test]
+    fn who_is_told_to_come_later_knows_it() {
+        let said = Refusal::Later(2_000).to_string();
+        let mut bytes = vec![REFUSED, u8::try_from(said.len()).unwrap()];
+        bytes.extend_from_slice(said.as_bytes());
+        assert!(acceptor_hears(bytes).expect_err("refused").comes_again());
+        for never in [Refusal::There("unknown-key: later: no".into()), Refusal::Here(said), Refusal::Later(1)] {
+            assert!(!never.comes_again(), "{never}");
         }
-        assert_eq!(looked_at() - before, ALL_PROOFS.per_second / PROOF_COST, "and so many a second after that");
     }
 
     #[test]

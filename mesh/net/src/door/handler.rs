@@ -20,10 +20,13 @@ use libp2p::swarm::handler::{
 use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::crowded::Tenure;
 use super::exchange::{self, Refusal, SESSION_BYTES};
 use super::knock::{Knock, VisitStream};
 use super::outside::Outside;
 use super::{Keeper, PROTOCOL};
+use crate::blobs::blocking;
+use crate::origin::Origin;
 use crate::outer::serve::{VisitError, Visitor};
 use crate::outer::{self, visit::VisitFailed};
 use groundswell_core::node_id::NodeId;
@@ -58,10 +61,28 @@ enum Stage {
     Closed,
 }
 
+/// Who came to the door here.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) peer: NodeId,
+    pub(super) origin: Origin,
+    pub(super) tenure: Tenure,
+}
+
+impl Caller {
+    /// One that this side dialled, and that plays the dialler all the same.
+    pub(super) fn chosen(peer: NodeId) -> Self {
+        Self { peer, origin: Origin::Elsewhere, tenure: Tenure::default() }
+    }
+}
+
 /// See the module.
 pub(crate) struct DoorHandler<H: ConnectionHandler> {
     peer: NodeId,
-    dialler: bool,
+    /// `None` where this side dialled.
+    caller: Option<Caller>,
+    /// Looks whether the caller is known here, as soon as it comes.
+    knowing: Option<BoxFuture<'static, ()>>,
     keeper: Arc<Keeper>,
     stage: Stage,
     deadline: Pin<Box<Sleep>>,
@@ -94,7 +115,12 @@ pub(crate) enum FromDoor<E> {
     /// Both sides listen and may speak.
     Opened,
     /// It will not be admitted; it is still open for a moment.
-    Refused(String),
+    Refused {
+        /// Why.
+        reason: String,
+        /// The other side wants it to come again.
+        later: bool,
+    },
     /// A visitor was let in at the outer door; the connection will never be admitted.
     Outer,
     /// Close this connection.
@@ -114,24 +140,40 @@ impl<H: ConnectionHandler> fmt::Debug for ToDoor<H> {
 
 impl<H: ConnectionHandler> DoorHandler<H> {
     /// With a `knock` the connection is there to visit the peer's outer door, and for nothing else.
-    pub(super) fn new(peer: NodeId, dialler: bool, keeper: Arc<Keeper>, knock: Option<Knock>) -> Self {
-        let deadline = Box::pin(sleep_until(Instant::now() + keeper.within));
+    pub(super) fn dialled(peer: NodeId, keeper: Arc<Keeper>, knock: Option<Knock>) -> Self {
         let stage = match knock {
             Some(knock) => Stage::Knocking { asked: false, knock: Some(knock) },
             None => Stage::Start { asked: false },
         };
-        Self { peer, dialler, keeper, stage, deadline, inner: None }
+        Self::new(peer, None, keeper, stage)
+    }
+
+    /// The other side opens the stream.
+    pub(super) fn called(caller: Caller, keeper: Arc<Keeper>) -> Self {
+        Self::new(caller.peer, Some(caller), keeper, Stage::Start { asked: false })
+    }
+
+    fn new(peer: NodeId, caller: Option<Caller>, keeper: Arc<Keeper>, stage: Stage) -> Self {
+        let deadline = Box::pin(sleep_until(Instant::now() + keeper.within));
+        let knowing = caller.clone().map(|caller| {
+            let admission = Arc::clone(&keeper.admission);
+            async move {
+                if blocking(move || admission.knows(caller.peer)).await {
+                    caller.tenure.grant();
+                }
+            }
+            .boxed()
+        });
+        Self { peer, caller, knowing, keeper, stage, deadline, inner: None }
     }
 
     /// A peer visits the outer door here.
     fn greet(&mut self, mut stream: Stream) {
-        let Some(outer) = self.keeper.outer.clone().filter(|_| matches!(self.stage, Stage::Start { .. }) && !self.dialler) else {
-            return;
-        };
-        let peer = self.peer;
+        let outer = self.keeper.outer.clone().filter(|_| matches!(self.stage, Stage::Start { .. }));
+        let (Some(outer), Some(Caller { peer, origin, .. })) = (outer, self.caller.clone()) else { return };
         self.stage = Stage::Greeting(
             async move {
-                let greeted = outer.greet(peer, &mut stream).await;
+                let greeted = outer.greet(peer, origin, &mut stream).await;
                 (stream, greeted)
             }
             .boxed(),
@@ -163,13 +205,12 @@ impl<H: ConnectionHandler> DoorHandler<H> {
         if !matches!(self.stage, Stage::Start { .. }) {
             return;
         }
-        let (peer, dialler, keeper) = (self.peer, self.dialler, Arc::clone(&self.keeper));
+        let (peer, caller, keeper) = (self.peer, self.caller.clone(), Arc::clone(&self.keeper));
         self.stage = Stage::Proving(
             async move {
-                let proven = if dialler {
-                    exchange::dialler_proves(&mut stream, peer, &keeper).await
-                } else {
-                    exchange::acceptor_proves(&mut stream, peer, &keeper).await
+                let proven = match caller {
+                    None => exchange::dialler_proves(&mut stream, peer, &keeper).await,
+                    Some(caller) => exchange::acceptor_proves(&mut stream, &caller, &keeper).await,
                 };
                 (stream, proven)
             }
@@ -182,7 +223,7 @@ impl<H: ConnectionHandler> DoorHandler<H> {
         match std::mem::replace(&mut self.stage, Stage::Closed) {
             Stage::Installing(mut stream) => {
                 self.inner = Some(inner);
-                let dialler = self.dialler;
+                let dialler = self.caller.is_none();
                 self.stage = Stage::Finishing(
                     async move {
                         if dialler {
@@ -205,18 +246,21 @@ impl<H: ConnectionHandler> DoorHandler<H> {
             Some(mut stream) if told => async move { exchange::linger(&mut stream).await }.boxed(),
             _ => std::future::ready(()).boxed(),
         });
-        FromDoor::Refused(refusal.to_string())
+        FromDoor::Refused { reason: refusal.to_string(), later: refusal.comes_again() }
     }
 
     fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Progress<H::ToBehaviour>> {
+        if self.knowing.as_mut().is_some_and(|knowing| knowing.poll_unpin(cx).is_ready()) {
+            self.knowing = None;
+        }
         match &mut self.stage {
             Stage::Open => return Poll::Ready(Progress::Open),
             Stage::Closed => return Poll::Pending,
-            Stage::Start { .. } if self.dialler && self.keeper.only_outer => {
+            Stage::Start { .. } if self.caller.is_none() && self.keeper.only_outer => {
                 let refused = self.refuse(&Refusal::OnlyOuter, None);
                 return Poll::Ready(Progress::Tell(refused));
             }
-            Stage::Start { asked } if self.dialler && !*asked => {
+            Stage::Start { asked } if self.caller.is_none() && !*asked => {
                 *asked = true;
                 return Poll::Ready(Progress::Ask(PROTOCOL));
             }
@@ -368,7 +412,7 @@ impl<H: ConnectionHandler> ConnectionHandler for DoorHandler<H> {
                 (Upgraded::Left((stream, name)), _) => {
                     if name.as_ref() == outer::PROTOCOL {
                         self.greet(stream);
-                    } else if !self.dialler {
+                    } else if self.caller.is_some() {
                         self.prove(stream);
                     }
                     return;

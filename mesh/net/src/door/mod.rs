@@ -15,7 +15,7 @@
 //! ```
 //! So neither side ever opens a protocol that the other does not offer yet. [`exchange`] has the bytes,
 //! [`handler`] the order of one connection, [`behaviour`] what the swarm and the inner behaviours see, [`crowded`] who gives way
-//! when too many wait.
+//! when too many wait, [`turns`] whose proof is looked at next.
 
 mod behaviour;
 mod crowded;
@@ -23,21 +23,21 @@ mod exchange;
 mod handler;
 mod knock;
 mod outside;
+mod turns;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libp2p::swarm::ConnectionId;
 
 use crate::admission::Admission;
-use crate::outer::bucket::Buckets;
-use crate::outer::limits::{ALL_PROOFS, PROOFS};
 use crate::outer::serve::OuterDoor;
 use groundswell_core::node_id::NodeId;
 
 pub(crate) use behaviour::{Door, node_id};
 pub(crate) use exchange::SESSION_BYTES;
 pub(crate) use knock::Knock;
+pub(crate) use turns::Turns;
 
 /// The protocol by which a connection is admitted.
 pub(crate) const PROTOCOL: &str = "/groundswell/admit/1";
@@ -57,14 +57,7 @@ pub(crate) struct Keeper {
     /// For tests: nothing else is offered or spoken.
     pub(crate) only_outer: bool,
     /// Of looking at what peers show that are not known here.
-    pub(crate) proofs: Mutex<Buckets>,
-}
-
-impl Keeper {
-    /// Full buckets, as large as the outer door's: see [`crate::outer::limits`].
-    pub(crate) fn proofs() -> Mutex<Buckets> {
-        Mutex::new(Buckets::new(PROOFS, ALL_PROOFS))
-    }
+    pub(crate) turns: Turns,
 }
 
 /// What the door tells the swarm's owner, beside what the inner behaviours say.
@@ -93,6 +86,8 @@ pub(crate) enum DoorEvent<E> {
         reason: String,
         /// Whether this side dialled it and it proved itself: it is a member, and has no place.
         proven: bool,
+        /// Whether this side dialled it and is to come again soon.
+        later: bool,
     },
     /// From an inner behaviour.
     Inner(E),

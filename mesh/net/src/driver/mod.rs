@@ -223,10 +223,17 @@ impl Driver {
                 }
                 self.ahead.extend(events);
             }
-            DoorEvent::Refused { peer, address, reason, proven } => {
+            DoorEvent::Refused { peer, address, reason, proven, later } => {
                 Tally::add(&self.shared.tally.peers_refused, 1);
                 if proven {
                     self.tell(NetworkEvent::Reached { peer, address: address.clone() });
+                }
+                if later {
+                    // Whoever was expected there: the dial is over, and only its pause is left to wait for.
+                    for expected in [Some(peer), None] {
+                        let (addresses, reason) = (vec![address.clone()], reason.clone());
+                        self.tell(NetworkEvent::DialFailed { peer: expected, addresses, reason });
+                    }
                 }
                 self.tell(NetworkEvent::Refused { peer, address, reason });
             }

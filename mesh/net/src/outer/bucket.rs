@@ -75,6 +75,20 @@ impl Buckets {
         Ok(())
     }
 
+    /// Whether `peer` has `bytes` left of what it has alone.
+    ///
+    /// # Errors
+    /// After how many milliseconds it has.
+    pub(crate) fn wait_of(&mut self, peer: NodeId, bytes: u64, now: Instant) -> Result<(), u32> {
+        let each = self.each;
+        let Some(own) = self.peers.get_mut(&peer) else { return Ok(()) };
+        own.fill(each, now);
+        match own.wait_ms(each, bytes) {
+            0 => Ok(()),
+            wait_ms => Err(u32::try_from(wait_ms).unwrap_or(u32::MAX)),
+        }
+    }
+
     /// Gives back what was taken for `peer` and not needed.
     pub(super) fn give_back(&mut self, peer: NodeId, bytes: u64) {
         if let Some(together) = &mut self.together {

@@ -20,7 +20,8 @@ pub const STAMP_ENTRIES: usize = 1_360;
 /// Longest frame of a peer that has said hello: a push of the longest status record.
 pub const REQUEST_BYTES: usize = limits::STATUS_BYTES + 64;
 
-/// Visitors without a certificate that ever counted, at once. Each holds one chunk at most.
+/// Visitors without a certificate that ever counted, at once; of one network at most as many as are free. Each holds one chunk
+/// at most.
 pub const STRANGERS: usize = 8;
 /// Visitors whose certificate counted once, at once. Each standing has its own places and rates: neither a crowd of
 /// strangers nor the fleet's own old keys keep members out. Each holds one chunk, and one piece of the blob that it fetches.
@@ -83,9 +84,14 @@ pub const ALL_MEMBERS: Rate = Rate { burst: 16 * 1024 * 1024, per_second: 2 * 10
 /// Certificates that one peer has looked at: eight, then one every 4 s. Paid by what the peer is by the documents here, from
 /// buckets of their own: whom the keeper knows never waits for those whom it does not, and a member that it knows pays nothing.
 pub const PROOFS: Rate = Rate { burst: 8 * PROOF_COST, per_second: PROOF_COST / 4 };
-/// All of one standing together: 32, then eight per second; 6% of a processor at the worst.
+/// All of one standing together: 32, then eight per second; 6% of a processor at the worst. Others wait, see [`TURNS`].
 pub const ALL_PROOFS: Rate = Rate { burst: 32 * PROOF_COST, per_second: 8 * PROOF_COST };
 
+/// Peers of one standing whose certificates wait to be looked at: they have been within two seconds, well before a connection is
+/// given up. Half of the connections that wait to be admitted; of one network at most as many as are free.
+pub const TURNS: usize = 16;
+
+const _: () = assert!(TURNS * 2 <= crate::config::UNADMITTED, "those that wait here never fill the door");
 const _: () = assert!(CHUNK_BYTES + 64 <= FRAME_BYTES && CERTIFICATE_BYTES + 64 <= FRAME_BYTES);
 const _: () = assert!(LIST_ENTRIES * 65 <= CHUNK_BYTES && STAMP_ENTRIES * 48 <= CHUNK_BYTES);
 const _: () = assert!(2 * (RECORD_BYTES + 2) < FRAME_BYTES, "the two records of a proof fit one answer");

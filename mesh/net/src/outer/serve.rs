@@ -24,13 +24,15 @@ use tokio::time::{Instant, sleep, timeout};
 use super::OuterSource;
 use super::bucket::Buckets;
 use super::limits::{
-    ALL_FORMERS, ALL_MEMBERS, ALL_PROOFS, ALL_STRANGERS, CHUNK_BYTES, FORMER, FORMERS, FRAME_BYTES, IDLE, LIST_ENTRIES, MEMBER,
-    MEMBERS, PROOF_COST, PROOFS, PUSH_COST, RECORD_BYTES, REQUEST_BYTES, REQUEST_COST, Rate, STAMP_ENTRIES, STRANGER, STRANGERS,
-    TAKEN_WITHIN, VISIT, VISITS_PER_PEER,
+    ALL_FORMERS, ALL_MEMBERS, ALL_STRANGERS, CHUNK_BYTES, FORMER, FORMERS, FRAME_BYTES, IDLE, LIST_ENTRIES, MEMBER, MEMBERS,
+    PUSH_COST, RECORD_BYTES, REQUEST_BYTES, REQUEST_COST, Rate, STAMP_ENTRIES, STRANGER, STRANGERS, TAKEN_WITHIN, VISIT,
+    VISITS_PER_PEER,
 };
 use super::wire::{self, Answer, Ask, Refused, Standing, WireError};
 use crate::blobs::{BlobSource, Duplex, blocking};
 use crate::counters::Tally;
+use crate::door::Turns;
+use crate::origin::{Origin, has_room};
 use crate::pieces::Rates;
 
 /// Whoever asks more than its share is answered this late, so that asking in a loop costs the keeper nothing.
@@ -65,15 +67,15 @@ impl House {
 /// The places and rates of one standing.
 struct Room {
     most: usize,
-    taken: Vec<NodeId>,
+    taken: Vec<(NodeId, Origin)>,
     rates: Buckets,
     /// Of looking at the certificates of those who have this standing by the documents here.
-    proofs: Buckets,
+    turns: Arc<Turns>,
 }
 
 impl Room {
     fn new(most: usize, each: Rate, all: Rate) -> Self {
-        Self { most, taken: Vec::new(), rates: Buckets::new(each, all), proofs: Buckets::new(PROOFS, ALL_PROOFS) }
+        Self { most, taken: Vec::new(), rates: Buckets::new(each, all), turns: Arc::new(Turns::new()) }
     }
 }
 
@@ -81,6 +83,7 @@ impl Room {
 pub struct Visitor {
     door: Arc<OuterDoor>,
     peer: NodeId,
+    origin: Origin,
     standing: Standing,
     piece: Arc<Mutex<Option<Piece>>>,
 }
@@ -124,15 +127,15 @@ impl OuterDoor {
         Self::new(fleet, source, rates, Arc::default())
     }
 
-    /// Reads the visitor's hello and gives it a place. The caller bounds the time. Not cancel-safe: drop the stream with it.
+    /// Reads the hello of a visitor from `origin` and gives it a place. The caller bounds the time. Not cancel-safe: drop the stream with it.
     ///
     /// # Errors
     /// When it is not let in; it was told why.
-    pub async fn greet(self: &Arc<Self>, peer: NodeId, stream: &mut impl Duplex) -> Result<Visitor, VisitError> {
+    pub async fn greet(self: &Arc<Self>, peer: NodeId, origin: Origin, stream: &mut impl Duplex) -> Result<Visitor, VisitError> {
         let refused = match wire::read_frame(stream, FRAME_BYTES).await {
             Ok(Some(frame)) => match Ask::decode(&frame) {
                 Ok(Ask::Hello { fleet, .. }) if fleet != self.fleet => Refused::Fleet,
-                Ok(Ask::Hello { certificate, .. }) => match self.let_in(peer, certificate).await {
+                Ok(Ask::Hello { certificate, .. }) => match self.let_in(peer, origin, certificate).await {
                     Ok(visitor) => {
                         Tally::add(&self.tally.door_visits, 1);
                         answer(stream, &Answer::Welcome(visitor.standing).encode()).await?;
@@ -153,24 +156,27 @@ impl OuterDoor {
         Err(VisitError::NotLetIn(refused))
     }
 
-    async fn let_in(self: &Arc<Self>, peer: NodeId, certificate: Vec<u8>) -> Result<Visitor, Refused> {
+    async fn let_in(self: &Arc<Self>, peer: NodeId, origin: Origin, certificate: Vec<u8>) -> Result<Visitor, Refused> {
         let source = Arc::clone(&self.source);
         let mut standing = blocking(move || source.standing(peer)).await;
         if standing < Standing::Member && !certificate.is_empty() {
-            let now = Instant::now();
-            self.house().room(standing).proofs.take(peer, PROOF_COST, now).map_err(Refused::Later)?;
+            let turns = Arc::clone(&self.house().room(standing).turns);
+            turns.place(peer, origin).map_err(Refused::Later)?.turn().await.map_err(Refused::Later)?;
             let source = Arc::clone(&self.source);
             standing = standing.max(blocking(move || source.prove(peer, &certificate)).await);
         }
         let mut house = self.house();
         let Room { most, taken, .. } = house.room(standing);
-        // A few visits of one peer at a time, so that nobody takes every place alone.
-        if taken.len() >= *most || taken.iter().filter(|known| **known == peer).count() >= VISITS_PER_PEER {
+        // A few visits of one peer at a time, so that nobody takes every place alone; and strangers have as many names as they
+        // like.
+        let of_peer = taken.iter().filter(|(known, _)| *known == peer).count();
+        let leaves_room = standing > Standing::Stranger || has_room(taken.iter().map(|(_, origin)| *origin), origin, *most);
+        if taken.len() >= *most || of_peer >= VISITS_PER_PEER || !leaves_room {
             return Err(Refused::Later(1_000));
         }
-        taken.push(peer);
+        taken.push((peer, origin));
         drop(house);
-        Ok(Visitor { door: Arc::clone(self), peer, standing, piece: Arc::default() })
+        Ok(Visitor { door: Arc::clone(self), peer, origin, standing, piece: Arc::default() })
     }
 
     fn house(&self) -> std::sync::MutexGuard<'_, House> {
@@ -247,7 +253,7 @@ impl Drop for Visitor {
     fn drop(&mut self) {
         let mut house = self.door.house();
         let places = &mut house.room(self.standing).taken;
-        if let Some(at) = places.iter().position(|known| *known == self.peer) {
+        if let Some(at) = places.iter().position(|known| *known == (self.peer, self.origin)) {
             places.swap_remove(at);
         }
     }

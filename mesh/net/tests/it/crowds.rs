@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use futures::{AsyncReadExt as _, AsyncWriteExt as _};
 use groundswell_net::Config;
 use groundswell_net::config::{HANDSHAKES, UNADMITTED};
 use tokio::io::copy_bidirectional;
@@ -58,6 +59,32 @@ async fn silent_connections_from_one_network_keep_no_member_of_another_out() {
     let way = way_from("127.0.1.1", &node, &mut tasks).await;
     let mut member = TestNode::member(2, Over::Tcp).await;
     gets_in(&mut member, &mut node, &way).await;
+}
+
+#[tokio::test]
+async fn whoever_has_said_hello_keeps_its_place_whoever_comes_after_it() {
+    let config = Config { admit_within: 2 * PATIENCE, ..listen(Over::Tcp) };
+    let mut node = TestNode::start(1, config, Password { fleet: 1, own: "member" }).await;
+    // The oldest of the fullest network, and about to be admitted.
+    let mut first = Stranger::start();
+    first.dial(&node.address);
+    let (mut stream, _) = first.hello().await;
+    let mut crowd = Vec::new();
+    for _ in 1..UNADMITTED {
+        let mut silent = Stranger::start();
+        silent.connected(&node.address).await;
+        crowd.push(silent);
+    }
+    let mut tasks = JoinSet::new();
+    let way = way_from("127.0.1.1", &node, &mut tasks).await;
+    let mut member = TestNode::member(2, Over::Tcp).await;
+    gets_in(&mut member, &mut node, &way).await;
+    stream.write_all(&[2]).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut ready = [0];
+    stream.read_exact(&mut ready).await.unwrap();
+    assert_eq!(ready, [3]);
+    node.up(first.id()).await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use groundswell_core::documents::Kind;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::{RecordKind, Stamp};
 use groundswell_net::blobs::{BlobSource, Described, Duplex, ReadError};
+use groundswell_net::origin::Origin;
 use groundswell_net::outer::OuterSource;
 use groundswell_net::outer::serve::{OuterDoor, VisitError};
 use groundswell_net::outer::wire::{self, Answer, Ask, Listed, Refused, Standing};
@@ -134,13 +135,18 @@ pub(crate) struct Visitor {
     pub(crate) served: JoinHandle<Result<(), VisitError>>,
 }
 
-/// `peer` comes to the door; nothing is said yet.
+/// `peer` comes to the door, from a network of its own; nothing is said yet.
 pub(crate) fn knock(door: &Arc<OuterDoor>, peer: NodeId) -> Visitor {
+    knock_from(door, peer, Origin::V4([10, 0, peer.0[0]]))
+}
+
+/// The same from this network.
+pub(crate) fn knock_from(door: &Arc<OuterDoor>, peer: NodeId, origin: Origin) -> Visitor {
     let (near, far) = tokio::io::duplex(1024);
     let door = Arc::clone(door);
     let served = tokio::spawn(async move {
         let mut far = far.compat();
-        door.greet(peer, &mut far).await?.serve(far).await
+        door.greet(peer, origin, &mut far).await?.serve(far).await
     });
     Visitor { stream: Box::new(near.compat()), served }
 }
