@@ -19,6 +19,7 @@ pub mod health;
 pub mod helper;
 pub mod identity;
 pub mod install;
+mod let_go;
 pub mod observer;
 mod outer;
 mod scarcity;

@@ -1,9 +1,10 @@
 //! The local API: HTTP over a unix socket, for `swell`, for scripts (`curl --unix-socket`), for the console.
 //!
 //! Reads show the core's views as JSON ([`routes`]), and numbers for Prometheus ([`metrics`]); writes take contents, never paths, URLs or commands ([`writes`]);
-//! changes are Server-Sent Events ([`stream`]). [`socket`] is the file, [`client`] the other side.
+//! changes are Server-Sent Events ([`stream`]). [`socket`] is the file, [`caller`] one connection, [`client`] the other side.
 //! Whoever may open the socket may use it: its mode is 0660, so its group decides.
 
+mod caller;
 pub mod client;
 pub mod failure;
 mod metrics;
@@ -19,6 +20,7 @@ use axum::Router;
 use axum::routing::{get, post, put};
 use tokio::sync::{Semaphore, watch};
 
+use self::caller::Callers;
 use crate::blobs::BlobStore;
 use crate::handle::Handle;
 
@@ -54,7 +56,7 @@ pub async fn serve(socket: Socket, handle: Handle, blobs: BlobStore, mut stop: w
         // An error means that the owner is gone: the same as a stop.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    if let Err(error) = axum::serve(listener, router(surface)).with_graceful_shutdown(stopped).await {
+    if let Err(error) = axum::serve(Callers::new(listener), router(surface)).with_graceful_shutdown(stopped).await {
         tracing::error!("the local API ended: {error}");
     }
 }

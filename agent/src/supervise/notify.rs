@@ -6,17 +6,19 @@
 //! has kept stable for ever is used.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::sockopt::{set_socket_passcred, socket_domain, socket_type};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType, recvmsg};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
+
+use crate::let_go::{Received, let_go, let_go_of_files, receive};
 
 /// Names the service manager's socket.
 pub const SOCKET: &str = "NOTIFY_SOCKET";
@@ -103,9 +105,22 @@ pub enum Heard {
     Alive,
 }
 
-/// The end that listens to one agent.
+/// The end that listens to one agent. An agent that sends open files is not heard any more; dropping the listener waits for
+/// nothing that lies in it.
 #[derive(Debug)]
-pub struct Listener(UnixDatagram);
+pub struct Listener {
+    /// There until it is dropped.
+    socket: Option<UnixDatagram>,
+    deaf: AtomicBool,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(Ok(socket)) = self.socket.take().map(UnixDatagram::into_std) {
+            let_go(socket);
+        }
+    }
+}
 
 impl Listener {
     /// A listener, and the end that is for the agent.
@@ -116,15 +131,17 @@ impl Listener {
         let (socket, other) = StdDatagram::pair()?;
         set_socket_passcred(&socket, true)?;
         socket.set_nonblocking(true)?;
-        Ok((Self(UnixDatagram::from_std(socket)?), OwnedFd::from(other)))
+        let socket = Some(UnixDatagram::from_std(socket)?);
+        Ok((Self { socket, deaf: AtomicBool::new(false) }, OwnedFd::from(other)))
     }
 
     /// The next datagram: what `from` said in it. Nothing, when anybody else sent it: a process that an agent has handed its
     /// end to does not speak for it. Cancel safe.
     pub async fn hear(&self, from: Pid) -> Vec<Heard> {
+        let Some(socket) = self.listens() else { return std::future::pending().await };
         let mut datagram = vec![0; MOST_BYTES];
-        let received = self.0.async_io(Interest::READABLE, || receive(&self.0, &mut datagram)).await;
-        Self::said(from, &datagram, received)
+        let received = socket.async_io(Interest::READABLE, || receive(socket, &mut datagram)).await;
+        self.said(from, &datagram, received)
     }
 
     /// What `from` has said already, without waiting; of a flood only its beginning.
@@ -133,18 +150,32 @@ impl Listener {
         let mut said = Vec::new();
         let mut datagram = vec![0; MOST_BYTES];
         for _ in 0..MOST_AT_ONCE {
-            match receive(&self.0, &mut datagram) {
+            let Some(socket) = self.listens() else { break };
+            match receive(socket, &mut datagram) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                received => said.extend(Self::said(from, &datagram, received)),
+                received => said.extend(self.said(from, &datagram, received)),
             }
         }
         said
     }
 
-    fn said(from: Pid, datagram: &[u8], received: io::Result<(usize, Option<Pid>)>) -> Vec<Heard> {
+    fn listens(&self) -> Option<&UnixDatagram> {
+        self.socket.as_ref().filter(|_| !self.deaf.load(Ordering::Relaxed))
+    }
+
+    fn said(&self, from: Pid, datagram: &[u8], received: io::Result<Received>) -> Vec<Heard> {
         match received {
-            Ok((length, sender)) if sender == Some(from) => heard(datagram.get(..length).unwrap_or_default()),
-            Ok((_, sender)) => {
+            Ok(Received { files, sender, .. }) if !files.is_empty() => {
+                tracing::error!(
+                    sender = sender.map(Pid::as_raw_nonzero),
+                    "open files came with a sign of life: the agent is not heard any more"
+                );
+                self.deaf.store(true, Ordering::Relaxed);
+                let_go_of_files(files);
+                Vec::new()
+            }
+            Ok(Received { bytes, sender, .. }) if sender == Some(from) => heard(datagram.get(..bytes).unwrap_or_default()),
+            Ok(Received { sender, .. }) => {
                 tracing::debug!(sender = sender.map(Pid::as_raw_nonzero), "a sign of life that is not the agent's");
                 Vec::new()
             }
@@ -154,21 +185,6 @@ impl Listener {
             }
         }
     }
-}
-
-/// One datagram, and which process the kernel says has sent it.
-fn receive(socket: &UnixDatagram, into: &mut [u8]) -> io::Result<(usize, Option<Pid>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1), ScmRights(4))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut sender = None;
-    for message in control.drain() {
-        // Files that come along are closed.
-        if let RecvAncillaryMessage::ScmCredentials(credentials) = message {
-            sender = Some(credentials.pid);
-        }
-    }
-    Ok((received.bytes, sender))
 }
 
 /// What a datagram says, in its order; what is not known is passed over.

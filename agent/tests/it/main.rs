@@ -30,6 +30,7 @@ mod killed_command;
 mod leftovers;
 mod local_api;
 mod monitor;
+mod open_files;
 mod outer_door;
 mod outer_liars;
 mod outer_upgrade;
