@@ -38,6 +38,9 @@ use crate::install::files::Files;
 const FLOOR_TIME: &str = "floor-time";
 /// Begins the names of the files that hold products' floors.
 const FLOOR: &str = "floor-of-";
+/// Bytes of rosters that are kept, in their published form: two of the largest. Those that rollouts in force name stay in any
+/// case, and so does what came last.
+pub const ROSTERS_BYTES: usize = 2 * PUBLISHED_ROSTER_BYTES;
 /// Longest form of a time, a number, or a number with two digests that is read.
 const LINE_BYTES: u64 = 256;
 
@@ -338,7 +341,9 @@ impl Archive {
     /// Leases need chains of rosters; a helper has no part in them. What comes next may name `new`, which has just been
     /// verified: only one that was is worth the others' places.
     fn make_room_for_rosters(&mut self, new: &Digest) {
-        if self.shelf.rosters().count() > ROSTERS / 2 {
+        let lengths = self.shelf.rosters().filter_map(|(digest, _)| self.shelf.envelope(&digest)).map(<[u8]>::len);
+        let (count, bytes) = lengths.fold((0, 0_usize), |(count, bytes), length| (count + 1, bytes.saturating_add(length)));
+        if count > ROSTERS / 2 || bytes > ROSTERS_BYTES {
             let dropped = self.shelf.drop_rosters_but_for_rollouts(new);
             self.remove(dropped);
         }

@@ -13,6 +13,8 @@ use std::thread;
 
 use groundswell_core::limits::DOCUMENT_BYTES;
 use groundswell_core::text::Reason;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
@@ -102,7 +104,10 @@ impl Peer {
             };
             // The file is closed once the answer is written: closing may take as long as the peer likes.
             let (reply, _file) = match taken {
-                Ok(Some(Taken { frame, turn })) => self.answer(frame, turn).await,
+                Ok(Some(Taken { frame, turn })) => match self.answer(frame, turn, &stream).await {
+                    Some(answer) => answer,
+                    None => return tracing::debug!("a connection ended before its order was begun"),
+                },
                 Ok(None) => return,
                 Err(ReadError::Io(error)) => return tracing::debug!(%error, "a connection ended"),
                 Err(ReadError::Frame(error)) => (not_a_frame(&error), None),
@@ -130,7 +135,10 @@ impl Peer {
             let frame = timeout(patience.frame, channel::read_body(stream, opening)).await.map_err(late)??;
             return Ok(Some(Taken { frame, turn: None }));
         }
-        let mut space = Arc::clone(&self.shared.large).lock_owned().await;
+        let mut space = tokio::select! {
+            space = Arc::clone(&self.shared.large).lock_owned() => space,
+            () = hung_up(stream) => return Ok(None),
+        };
         let read = channel::read_body_into(stream, opening, &mut space);
         let (kind, file) = timeout(patience.frame, read).await.map_err(late)??;
         let frame = Frame { kind, body: std::mem::take(&mut *space), file };
@@ -138,8 +146,13 @@ impl Peer {
     }
 
     /// The answer, and the open file that came, to be closed here. The space of a large frame goes back before the next one
-    /// has its `turn`.
-    async fn answer(&self, frame: Frame, turn: Option<OwnedMutexGuard<Vec<u8>>>) -> (Reply, Option<File>) {
+    /// has its `turn`. `None` when the peer hung up while others were before it: nothing was begun.
+    async fn answer(
+        &self,
+        frame: Frame,
+        turn: Option<OwnedMutexGuard<Vec<u8>>>,
+        stream: &UnixStream,
+    ) -> Option<(Reply, Option<File>)> {
         let Frame { kind, body, file } = frame;
         if kind == Kind::Document {
             let shared = Arc::clone(&self.shared);
@@ -148,22 +161,26 @@ impl Peer {
             if let Some(mut turn) = turn {
                 *turn = space;
             }
-            return (reply, file);
+            return Some((reply, file));
         }
         let order = match decode_order(&body) {
             Ok(order) => order,
-            Err(error) => return (not_a_frame(&error), file),
+            Err(error) => return Some((not_a_frame(&error), file)),
         };
         if file.is_some() && !matches!(order, Order::Stage { .. }) {
-            return (not_a_frame(&FrameError::File), file);
+            return Some((not_a_frame(&FrameError::File), file));
         }
-        if !self.shared.has(order.product()) {
+        let turn = tokio::select! {
+            turn = self.shared.turn(order.product()) => turn,
+            () = hung_up(stream) => return None,
+        };
+        let Some(turn) = turn else {
             let text = format!("{} is not in this helper's configuration", order.product());
-            return (Reply::Refused { why: Why::Product, text: Reason::lossy(&text) }, file);
-        }
+            return Some((Reply::Refused { why: Why::Product, text: Reason::lossy(&text) }, file));
+        };
         let shared = Arc::clone(&self.shared);
-        let carried_out = self.elsewhere(async move { shared.carry_out(order, file).await }).await;
-        carried_out.unwrap_or_else(|| (stopping(), None))
+        let carried_out = self.elsewhere(async move { shared.carry_out(turn, order, file).await }).await;
+        Some(carried_out.unwrap_or_else(|| (stopping(), None)))
     }
 
     /// In a task of its own: what was begun is finished, whether or not the agent lives to hear of it. `None` when the helper
@@ -186,6 +203,18 @@ impl Peer {
         let reply = encode_reply(reply);
         let written = timeout(self.shared.patience.frame, channel::write(stream, Kind::Reply, &reply, None)).await;
         matches!(written, Ok(Ok(())))
+    }
+}
+
+/// Until the peer has hung up altogether. One that says more before it is answered, or only that it will say no more, is not
+/// watched any longer.
+async fn hung_up(stream: &UnixStream) {
+    let peek = || Ok(recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT)?.1);
+    match stream.async_io(Interest::READABLE, peek).await {
+        // Nothing is sent by this; it fails where nobody could read it.
+        Ok(0) if send(stream, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() => {}
+        Ok(_) => std::future::pending().await,
+        Err(_) => {}
     }
 }
 

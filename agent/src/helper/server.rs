@@ -19,7 +19,7 @@ use std::time::Duration;
 use groundswell_core::limits::PRODUCTS;
 use groundswell_core::text::{Product, Reason};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -103,12 +103,16 @@ pub enum HelperError {
     Socket(#[from] SocketError),
 }
 
+/// The desks; `None` once the helper stops.
+type Desks = BTreeMap<Product, Arc<tokio::sync::Mutex<Option<Desk>>>>;
+/// A desk whose turn it is.
+pub(super) type Turn = OwnedMutexGuard<Option<Desk>>;
+
 /// What all connections share.
 pub(super) struct Shared {
     pub(super) patience: Patience,
     memory: SharedMemory,
-    /// `None` once the helper stops.
-    desks: BTreeMap<Product, tokio::sync::Mutex<Option<Desk>>>,
+    desks: Desks,
     pub(super) places: Semaphore,
     /// Rosters are read and verified one at a time, in this space: so many connections cannot fill the memory.
     pub(super) large: Arc<tokio::sync::Mutex<Vec<u8>>>,
@@ -178,11 +182,11 @@ pub async fn run(
             return Err(error);
         }
     };
+    let threads = Arc::new(Semaphore::new(THREADS as usize));
     tasks.spawn(tidy(Arc::clone(&shared)));
     if let Some(signs) = signs {
-        tasks.spawn(give_signs(Arc::clone(&shared), signs));
+        tasks.spawn(give_signs(Arc::clone(&shared), Arc::clone(&threads), signs));
     }
-    let threads = Arc::new(Semaphore::new(THREADS as usize));
     tracing::info!("installing for {} of fleet {}; the socket is {}", config.node, config.fleet, config.socket.display());
 
     loop {
@@ -216,7 +220,7 @@ async fn open_desks(
     files: &Arc<dyn Files>,
     memory: &SharedMemory,
     stopping: &watch::Receiver<bool>,
-) -> (BTreeMap<Product, tokio::sync::Mutex<Option<Desk>>>, Result<(), HelperError>) {
+) -> (Desks, Result<(), HelperError>) {
     let (mut desks, mut opened) = (BTreeMap::new(), Ok(()));
     for (product, how) in &config.products {
         let settings = Settings {
@@ -229,7 +233,7 @@ async fn open_desks(
         };
         match Desk::open(settings, Arc::clone(files), Arc::clone(memory), stopping.clone()).await {
             Ok(desk) => {
-                desks.insert(product.clone(), tokio::sync::Mutex::new(Some(desk)));
+                desks.insert(product.clone(), Arc::new(tokio::sync::Mutex::new(Some(desk))));
             }
             Err(source) => opened = opened.and(Err(HelperError::Product { product: product.clone(), source })),
         }
@@ -264,11 +268,13 @@ async fn accept(listener: &UnixListener, threads: &Arc<Semaphore>) -> (OwnedSema
     (thread, listener.accept().await.map(|(stream, _)| stream))
 }
 
-/// Gives signs of life for as long as an agent that comes would be answered. Where every place has been taken for long,
-/// by connections that hang or orders that never end, nothing but a new start of the helper helps; it goes on where it was.
-async fn give_signs(shared: Arc<Shared>, (notifier, every): (Notifier, Duration)) {
+/// Gives signs of life for as long as an agent that comes would be answered: there is a thread for it and a place, and the
+/// documents can be asked. Where that has not been for long, by connections that hang, orders that never end or a disk that does
+/// not answer, nothing but a new start of the helper helps; it goes on where it was.
+async fn give_signs(shared: Arc<Shared>, threads: Arc<Semaphore>, (notifier, every): (Notifier, Duration)) {
     loop {
-        if shared.places.available_permits() > 0 {
+        if shared.places.available_permits() > 0 && threads.available_permits() > 0 {
+            shared.ask_the_memory().await;
             notifier.tell(ALIVE);
         }
         tokio::time::sleep(every).await;
@@ -329,6 +335,12 @@ impl Shared {
         blocking(move || memory.lock().unwrap_or_else(PoisonError::into_inner).look()).await;
     }
 
+    /// Returns once nobody holds the documents.
+    async fn ask_the_memory(&self) {
+        let memory = Arc::clone(&self.memory);
+        blocking(move || drop(memory.lock().unwrap_or_else(PoisonError::into_inner))).await;
+    }
+
     /// What is in the middle of something stops after its present operation.
     async fn end(&self, stop: &watch::Sender<bool>) {
         stop.send_replace(true);
@@ -337,10 +349,6 @@ impl Shared {
                 desk.shutdown().await;
             }
         }
-    }
-
-    pub(super) fn has(&self, product: &Product) -> bool {
-        self.desks.contains_key(product)
     }
 
     /// Keeps a document, or says why not. Its bytes come back.
@@ -359,11 +367,15 @@ impl Shared {
         .await
     }
 
+    /// Waits for the desk of a product that is in the configuration. Cancel safe: nothing of an order has begun before.
+    pub(super) async fn turn(&self, product: &Product) -> Option<Turn> {
+        let desk = Arc::clone(self.desks.get(product)?);
+        Some(desk.lock_owned().await)
+    }
+
     /// Carries an order out. The open file comes back, to be closed by whoever received it.
-    pub(super) async fn carry_out(&self, order: Order, file: Option<File>) -> (Reply, Option<File>) {
-        let Some(desk) = self.desks.get(order.product()) else { return (stopping(), file) };
-        let mut desk = desk.lock().await;
-        let Some(desk) = desk.as_mut().filter(|_| !*self.stopping.borrow()) else { return (stopping(), file) };
+    pub(super) async fn carry_out(&self, mut turn: Turn, order: Order, file: Option<File>) -> (Reply, Option<File>) {
+        let Some(desk) = turn.as_mut().filter(|_| !*self.stopping.borrow()) else { return (stopping(), file) };
         let reply = match order {
             Order::Stage { release, .. } => return desk.stage(release, file).await,
             Order::State { .. } => match desk.state(true).await {
@@ -380,4 +392,79 @@ impl Shared {
 
 pub(super) fn stopping() -> Reply {
     Reply::Refused { why: Why::Stopping, text: Reason::lossy("the helper ends") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    use groundswell_core::digest::Digest;
+    use groundswell_core::node_id::NodeId;
+    use groundswell_core::trust::local::LocalTrust;
+
+    use super::*;
+    use crate::install::files::OnDisk;
+
+    fn shared(folder: &Path, stopping: watch::Receiver<bool>) -> Arc<Shared> {
+        let pins = Pins {
+            fleet: Digest([1; 32]),
+            node: NodeId([2; 32]),
+            trust: LocalTrust::default(),
+            products: [].into(),
+            platform: platform(),
+        };
+        let memory = Memory::new(pins, Arc::new(OnDisk), folder.to_owned());
+        let places = Semaphore::new(CONNECTIONS);
+        let (desks, large) = (Desks::new(), Arc::default());
+        let patience = Patience::default();
+        Arc::new(Shared { patience, memory: Arc::new(Mutex::new(memory)), desks, places, large, stopping })
+    }
+
+    #[tokio::test]
+    async fn no_sign_of_life_is_given_while_an_agent_that_comes_would_not_be_answered() {
+        let name = format!("groundswell-signs-{}", std::process::id());
+        let heard = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        heard.set_nonblocking(true).unwrap();
+        let signs = tokio::net::UnixDatagram::from_std(heard).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (_stop, stopping) = watch::channel(false);
+        let (shared, threads) = (shared(folder.path(), stopping), Arc::new(Semaphore::new(THREADS as usize)));
+        let every = Duration::from_millis(5);
+        let notifier = Notifier::connect(&format!("@{name}")).unwrap();
+        let giving = tokio::spawn(give_signs(Arc::clone(&shared), Arc::clone(&threads), (notifier, every)));
+        let next = async || signs.recv(&mut [0; 64]).await.unwrap();
+        // After those that were given before, nothing comes while something is held.
+        let silent = async || {
+            for _ in 0..200 {
+                if timeout(50 * every, next()).await.is_err() {
+                    return;
+                }
+            }
+            panic!("it goes on");
+        };
+        next().await;
+        let held = threads.acquire_many(THREADS).await.unwrap();
+        silent().await;
+        drop(held);
+        next().await;
+        let held = shared.places.acquire_many(u32::try_from(CONNECTIONS).unwrap()).await.unwrap();
+        silent().await;
+        drop(held);
+        next().await;
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (is_held, told) = oneshot::channel();
+        let memory = Arc::clone(&shared.memory);
+        let holder = std::thread::spawn(move || {
+            let _memory = memory.lock();
+            is_held.send(()).unwrap();
+            let _ = held.recv();
+        });
+        told.await.unwrap();
+        silent().await;
+        drop(hold);
+        holder.join().unwrap();
+        next().await;
+        giving.abort();
+    }
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use groundswell_agent::helper::server::CONNECTIONS;
-use groundswell_agent::helper::wire::{HEADER_BYTES, Header, Kind, Order, Outcome, Why, encode_order};
+use groundswell_agent::helper::wire::{HEADER_BYTES, Header, Kind, Order, Outcome, Reply, Why, encode_order};
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
-use super::bench::{Bench, Client, outcome, refused};
+use super::bench::{Bench, Client, PATIENCE, outcome, refused};
 use super::world::{product, program};
 
 /// A connection whose close waits for an hour: what is written to it is never read.
@@ -132,6 +132,43 @@ async fn connections_that_hang_in_what_they_were_sent_hold_up_nobody_but_themsel
     let mut client = bench.staged(&two, &program(2)).await;
     assert_eq!(outcome(&client.activate(two.id()).await), &Outcome::Activated);
     assert!(matches!(outcome(&client.revert(two.id()).await), Outcome::Reverted { .. }));
+}
+
+#[tokio::test]
+async fn those_who_hang_up_while_others_are_before_them_take_nobodys_place() {
+    let mut bench = Bench::prepare("", "");
+    let wait = "touch HOME/there; until test -e HOME/go; do sleep 0.01; done".replace("HOME", &bench.home());
+    bench.append(&format!("[product.bcd.hooks]\nafter-activate = [\"/bin/sh\", \"-c\", \"{wait}\"]\n"));
+    bench.start();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let under_way = tokio::spawn(async move { client.activate(papers.id()).await });
+    super::bench::appears(&bench.path("there")).await;
+    let state = frame(&Order::State { product: product() });
+    // More than there are places, a few at a time: each asks, and hangs up unanswered.
+    for _ in 0..3 {
+        let mut asked = Vec::new();
+        for _ in 0..CONNECTIONS - 2 {
+            let mut client = bench.client().await;
+            client.raw(&state).await;
+            asked.push(client);
+        }
+    }
+    // One that only says that it will say no more is answered in its turn.
+    let mut patient = bench.client().await;
+    patient.raw(&state).await;
+    patient.end().await;
+    let fleet = bench.world.sign_fleet(&bench.world.fleet());
+    let answered = async {
+        // Turned away while the helper still finds out who has gone.
+        while let Reply::Refused { why: Why::Busy, .. } = bench.client().await.document(&fleet).await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.expect("there is a place");
+    std::fs::write(bench.path("go"), "").unwrap();
+    assert_eq!(outcome(&under_way.await.unwrap()), &Outcome::Activated);
+    assert!(matches!(patient.reply().await, Some(Reply::State(_))));
 }
 
 /// The most memory that a process has had, in bytes.
