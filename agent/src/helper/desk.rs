@@ -20,7 +20,7 @@ use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
 
 use super::memory::Memory;
-use super::wire::{Launched, Outcome, Reply, State, TakenBack, Why};
+use super::wire::{LastFailure, Launched, Outcome, Reply, State, TakenBack, Why};
 use crate::clock;
 use crate::config::HelperProduct;
 use crate::effects::blocking;
@@ -144,6 +144,16 @@ impl Desk {
             denied: found.denied.iter().flat_map(Denied::named).collect(),
             launch: self.launched(&found).as_ref().map(launched),
         })
+    }
+
+    /// The last upgrade that went back for a fault of its build.
+    ///
+    /// # Errors
+    /// Where the disk does not tell.
+    pub async fn last_failure(&self) -> Result<Option<LastFailure>, Failure> {
+        let found = self.executor.found().await?;
+        let failed = found.denied_last();
+        Ok(failed.and_then(|denied| Some(LastFailure { claim: denied.claim?, reason: denied.reason.clone() })))
     }
 
     /// What `current` leads to.

@@ -382,6 +382,10 @@ impl Shared {
                 Ok(state) => Reply::State(state),
                 Err(failure) => refused((Why::Disk, failure.to_string())),
             },
+            Order::Failed { .. } => match desk.last_failure().await {
+                Ok(failed) => Reply::Failed(failed),
+                Err(failure) => refused((Why::Disk, failure.to_string())),
+            },
             Order::Activate { release, claim, .. } => desk.activate(release, claim).await,
             Order::Confirm { release, .. } => desk.confirm(release).await,
             Order::Revert { release, reason, at_fault, .. } => desk.revert(release, reason, at_fault).await,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A document's body is its published form; all others are postcard. Bodies are bounded by kind before anything is
-//! allocated, and must be used up to the last byte. Numbers of kinds and the order of variants are for ever; what changes
-//! raises the version. Golden bytes: `agent/tests/it/helper_frames.rs`.
+//! allocated, and must be used up to the last byte. Numbers of kinds and the order of variants are for ever; new ones come last,
+//! and whoever does not know them refuses the frame; any other change raises the version. Golden bytes: `agent/tests/it/helper_frames.rs`.
 
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Contents;
@@ -164,6 +164,12 @@ pub enum Order {
         /// Whether the release is to blame, and so denied from then on.
         at_fault: bool,
     },
+    /// The last upgrade that went back for a fault of its build. Answered by [`Reply::Failed`]; helpers from before it was there
+    /// take it for no frame.
+    Failed {
+        /// The product.
+        product: Product,
+    },
 }
 
 impl Order {
@@ -175,7 +181,8 @@ impl Order {
             | Self::Stage { product, .. }
             | Self::Activate { product, .. }
             | Self::Confirm { product, .. }
-            | Self::Revert { product, .. } => product,
+            | Self::Revert { product, .. }
+            | Self::Failed { product } => product,
         }
     }
 }
@@ -206,6 +213,9 @@ pub enum Reply {
         /// What there is now.
         state: State,
     },
+    /// The last upgrade that went back for a fault of its build, where there was one: whoever asked for it may have ended before
+    /// it could write that down.
+    Failed(Option<LastFailure>),
 }
 
 /// Kinds of refusal: what the agent does about them differs.
@@ -302,6 +312,15 @@ pub struct TakenBack {
     pub reason: Reason,
     /// The release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
     pub at_fault: bool,
+}
+
+/// An upgrade that went back for a fault of its build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastFailure {
+    /// The claim under which it was activated.
+    pub claim: ClaimName,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// A version that was started.

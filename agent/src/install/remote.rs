@@ -26,7 +26,7 @@ use super::artifact::ArtifactSource;
 use super::executor::Outcome;
 use crate::effects::blocking;
 use crate::helper::channel::{self, ReadError};
-use crate::helper::wire::{self, Kind, Order, Reply, State, TakenBack, Why, decode_reply, encode_order};
+use crate::helper::wire::{self, Kind, LastFailure, Order, Reply, State, TakenBack, Why, decode_reply, encode_order};
 
 /// From one try to reach the helper to the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -104,13 +104,18 @@ impl Remote {
     pub async fn recover(&mut self) -> Option<Recovered> {
         let order = Order::State { product: self.product.clone() };
         loop {
+            let Some(failed) = self.last_failure().await else {
+                self.pause().await?;
+                continue;
+            };
             match self.ask(&order, None).await {
                 Ok(Reply::State(state)) => {
                     self.learn(&state);
                     let State { running, floor, trial, reverted, staged, denied, .. } = state;
                     let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
                     let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
-                    let (claim, failed, going_back) = (None, None, None);
+                    let (claim, going_back) = (None, None);
+                    let failed = failed.map(|LastFailure { claim, reason }| Box::new((claim, reason)));
                     return Some(Recovered {
                         running,
                         floor,
@@ -128,6 +133,23 @@ impl Remote {
                 Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),
             }
             self.pause().await?;
+        }
+    }
+
+    /// The last upgrade that went back for a fault of its build: this agent may have ended before it could write that down. `None`
+    /// where nothing tells at present; a helper that does not know the question has nothing to say.
+    async fn last_failure(&mut self) -> Option<Option<LastFailure>> {
+        match self.ask(&Order::Failed { product: self.product.clone() }, None).await {
+            Ok(Reply::Failed(failed)) => Some(failed),
+            Ok(Reply::Refused { why: Why::Frame, .. }) => Some(None),
+            Ok(reply) => {
+                tracing::error!(product = %self.product, "the helper does not tell what failed: {}", said(&reply));
+                None
+            }
+            Err(NoReply::Unheard(error) | NoReply::Broken(error)) => {
+                self.note_silence(&error);
+                None
+            }
         }
     }
 
@@ -370,6 +392,7 @@ fn said(reply: &Reply) -> String {
         Reply::Refused { text, .. } => format!("the helper refuses: {}", text.as_str()),
         Reply::Taken { .. } => "it took a document".to_owned(),
         Reply::State(_) => "it told what there is".to_owned(),
+        Reply::Failed(_) => "it told what failed".to_owned(),
         Reply::Done { outcome, .. } => format!("{outcome:?}"),
     }
 }

@@ -1,8 +1,8 @@
 //! The frames between agent and helper: golden bytes, bounds, and any bytes at all.
 
 use groundswell_agent::helper::wire::{
-    FrameError, HEADER_BYTES, Header, Kind, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State, TakenBack, Why, decode_order,
-    decode_reply, encode_order, encode_reply,
+    FrameError, HEADER_BYTES, Header, Kind, LastFailure, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State, TakenBack, Why,
+    decode_order, decode_reply, encode_order, encode_reply,
 };
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Contents;
@@ -30,7 +30,8 @@ fn orders() -> Vec<Order> {
         Order::Stage { product: product.clone(), release },
         Order::Activate { product: product.clone(), release, claim: claim() },
         Order::Confirm { product: product.clone(), release },
-        Order::Revert { product, release, reason: Reason::lossy("unhealthy"), at_fault: true },
+        Order::Revert { product: product.clone(), release, reason: Reason::lossy("unhealthy"), at_fault: true },
+        Order::Failed { product },
     ]
 }
 
@@ -47,6 +48,7 @@ fn orders_have_these_bytes_for_ever() {
         format!("0203626364{release}079c03"),
         format!("0303626364{release}"),
         format!("0403626364{release}09756e6865616c74687901"),
+        "0503626364".to_owned(),
     ];
     for (order, golden) in orders().iter().zip(golden) {
         let bytes = encode_order(order);
@@ -112,6 +114,12 @@ fn what_there_is_and_what_an_order_came_to_have_these_bytes_for_ever() {
         assert_eq!(decode_reply(&bytes), Ok(reply));
     }
     assert_eq!(hex(&encode_reply(&Reply::State(state))), format!("02{hex_state}"));
+    let failed = Reply::Failed(Some(LastFailure { claim: claim(), reason: Reason::lossy("no") }));
+    for (reply, golden) in [(Reply::Failed(None), "0400"), (failed, "0401079c03026e6f")] {
+        let bytes = encode_reply(&reply);
+        assert_eq!(hex(&bytes), golden, "{reply:?}");
+        assert_eq!(decode_reply(&bytes), Ok(reply));
+    }
 }
 
 #[test]

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use groundswell_agent::config::{Activator, HelperActivator, ProductConfig};
 use groundswell_agent::helper::channel;
-use groundswell_agent::helper::wire::{Kind, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply};
+use groundswell_agent::helper::wire::{
+    Kind, LastFailure, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply,
+};
 use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::slots::Room;
 use groundswell_agent::install::{ArtifactSource, Device, Settings};
@@ -81,6 +83,11 @@ fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandl
 
 /// The same, where this is what slots and journal say.
 fn helper_with(socket: PathBuf, found: State, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
+    helper_that_says(socket, Reply::Failed(None), found, answers)
+}
+
+/// The same, which says this of what failed last.
+fn helper_that_says(socket: PathBuf, failed: Reply, found: State, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let told = Arc::clone(&seen);
     let listener = UnixListener::bind(socket).unwrap();
@@ -97,6 +104,10 @@ fn helper_with(socket: PathBuf, found: State, answers: Vec<Answer>) -> (Arc<Mute
                     let order = decode_order(&frame.body).unwrap();
                     if matches!(order, Order::State { .. }) {
                         Reply::State(found.clone())
+                    } else if matches!(order, Order::Failed { .. }) {
+                        // A helper that takes it for no frame ends the connection.
+                        last = matches!(failed, Reply::Refused { .. });
+                        failed.clone()
                     } else {
                         let mut seen = told.lock().unwrap();
                         seen.orders.push(order);
@@ -330,6 +341,20 @@ async fn b2_who_is_to_blame_for_a_trial_that_the_helpers_start_took_back_is_what
         let recovered =
             bench.until(|report| if let Report::Recovered(recovered) = report { Some(recovered) } else { None }).await;
         assert_eq!((recovered.reverted, recovered.at_fault), (Some((release, Reason::lossy("no"))), at_fault));
+    }
+}
+
+#[tokio::test]
+async fn what_failed_last_is_heard_of_a_helper_that_tells_and_an_older_one_is_none_the_worse() {
+    let (reason, claim) = (Reason::lossy("exit status 1"), claim());
+    let refused = Reply::Refused { why: Why::Frame, text: Reason::lossy("a body that cannot be read") };
+    let failed = Some(LastFailure { claim, reason: reason.clone() });
+    for (told, expected) in [(Reply::Failed(failed), Some((claim, reason))), (Reply::Failed(None), None), (refused, None)] {
+        let mut bench = Bench::start();
+        let (_seen, _helper) = helper_that_says(bench.socket(), told, state(), Vec::new());
+        let recovered =
+            bench.until(|report| if let Report::Recovered(recovered) = report { Some(recovered) } else { None }).await;
+        assert_eq!(recovered.failed.map(|failed| *failed), expected);
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use groundswell_agent::helper::wire::{Order, Outcome, Reply, Why};
+use groundswell_agent::helper::wire::{LastFailure, Order, Outcome, Reply, Why};
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::Body;
 use groundswell_core::documents::rollout::{Rollout, State};
-use groundswell_core::text::Product;
+use groundswell_core::text::{Product, Reason};
 
-use super::bench::{Bench, PATIENCE, outcome, refused};
-use super::world::{next, program, sign};
+use super::bench::{Bench, PATIENCE, claim, outcome, refused};
+use super::world::{next, product, program, sign};
 
 #[tokio::test]
 async fn to_confirm_what_was_never_activated() {
@@ -212,7 +212,7 @@ async fn an_agent_that_hangs_up_in_the_middle_changes_nothing_about_what_was_beg
     let bench = Bench::running();
     let papers = bench.world.papers(1);
     let mut client = bench.staged(&papers, &program(1)).await;
-    let order = Order::Activate { product: super::world::product(), release: papers.id(), claim: super::bench::claim() };
+    let order = Order::Activate { product: product(), release: papers.id(), claim: claim() };
     let body = groundswell_agent::helper::wire::encode_order(&order);
     let kind = groundswell_agent::helper::wire::Kind::Order;
     let header = groundswell_agent::helper::wire::Header { kind, length: body.len() }.encode();
@@ -253,4 +253,29 @@ async fn b2_the_helper_gives_back_what_can_never_run_again_below_keep_free_and_a
         let state = bench.client().await.state().await;
         assert_eq!((state.floor.get(), state.running.map(|running| running.sequence.get())), (2, Some(2)));
     }
+}
+
+#[tokio::test]
+async fn what_failed_last_is_told_by_its_claim_until_something_else_went_well() {
+    let mut bench = Bench::running();
+    let one = bench.world.papers(1);
+    let failed = async |bench: &Bench| match bench.client().await.order(&Order::Failed { product: product() }, None).await {
+        Reply::Failed(failed) => failed,
+        reply => panic!("{reply:?}"),
+    };
+    let mut client = bench.installed(&one, &program(1)).await;
+    assert_eq!(failed(&bench).await, None);
+    drop(client);
+    let two = bench.world.papers(2);
+    client = bench.staged(&two, &program(2)).await;
+    client.activate(two.id()).await;
+    // The agent ends here, and hears nothing of how that came out.
+    client.revert(two.id()).await;
+    let expected = Some(LastFailure { claim: claim(), reason: Reason::lossy("unhealthy") });
+    for _ in 0..2 {
+        assert_eq!(failed(&bench).await, expected);
+        bench.restart();
+    }
+    bench.installed(&bench.world.papers(3), &program(3)).await;
+    assert_eq!(failed(&bench).await, None);
 }
