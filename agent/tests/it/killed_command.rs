@@ -57,3 +57,54 @@ fn agent(place: &str, home: &Path) -> Child {
     agent.env(WHERE, format!("{place} {}", home.display())).stdout(Stdio::null()).stderr(Stdio::null());
     forks::starting(|| agent.spawn()).unwrap()
 }
+
+#[tokio::test]
+async fn s6_a_command_of_an_agent_that_was_killed_ends_before_anything_else_runs() {
+    for place in ["run", "hook"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("artifacts")).unwrap();
+        let mut agent = agent(place, folder.path());
+        let command = content(&folder.path().join("pid")).await;
+        let note = folder.path().join("bcd/command.json");
+        while !note.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        assert!(runs(&command), "{place}: nobody has ended it yet");
+        let mut children = String::new();
+        while children.trim().is_empty() {
+            children = fs::read_to_string(format!("/proc/{command}/task/{command}/children")).unwrap();
+        }
+        let all: Vec<&str> = children.split_whitespace().chain([command.as_str()]).collect();
+        assert_eq!(all.len(), 2, "{place}: the command and what it waits for");
+
+        // What runs next sees nothing of it.
+        let look = "for p in PROCESSES; do if test -e /proc/$p && ! grep -q ') Z ' /proc/$p/stat; then echo $p >> overlap; fi; done; \
+                    echo again >> started";
+        let workshop = with(place, folder.path(), &look.replace("PROCESSES", &all.join(" ")));
+        let recovered = workshop.executor().await.recover().await.unwrap();
+        assert!(recovered.trial.is_some(), "{place}: {recovered:?}");
+        assert_eq!(workshop.lines("overlap"), [""; 0], "{place}");
+        assert_eq!(workshop.lines("started").last().map(String::as_str), Some("again"), "{place}");
+        assert!(all.iter().all(|process| !runs(process)), "{place}");
+        assert!(!note.exists(), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_health_command_of_an_agent_that_was_killed_ends_before_the_next_one_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("artifacts")).unwrap();
+    let mut agent = agent("health", folder.path());
+    let command = content(&folder.path().join("pid")).await;
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    assert!(runs(&command), "nobody has ended it yet");
+    let look = format!("test -e /proc/{command} && ! grep -q ') Z ' /proc/{command}/stat && exit 1; exit 0");
+    let mut workshop = with("health", folder.path(), &look);
+    workshop.config.health.unhealthy_after = 1;
+    let (mut bench, _) = workshop.device().await;
+    assert_eq!(bench.until_health(|_| true).await, Health::Healthy);
+    bench.shutdown().await;
+}
