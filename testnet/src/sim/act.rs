@@ -235,6 +235,9 @@ pub enum Act {
         pool: Pool,
         /// Its certificate is handed to this one.
         at_machine: u32,
+        /// It comes with a release newer than any that operators have.
+        #[serde(default, skip_serializing_if = "is_not")]
+        newer: bool,
     },
     /// A machine is switched off for good and its certificate retired.
     Retire {
@@ -274,6 +277,11 @@ pub struct Terms {
     /// Whoever was not heard for so long is excused.
     #[serde(rename = "offline-after", with = "span")]
     pub offline_after_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_not(so: &bool) -> bool {
+    !*so
 }
 
 fn yes() -> bool {

@@ -6,7 +6,7 @@ use groundswell_core::node_id::NodeId;
 use groundswell_core::text::Pool;
 
 use super::act::Act;
-use super::director::{Director, Snapshot, first};
+use super::director::{Director, Snapshot, first, newest};
 use super::machine::Machine;
 use super::world::World;
 
@@ -108,8 +108,9 @@ impl Director {
                     }
                 }
             }
-            Act::Join { pool, at_machine } => {
-                let (index, certificate) = world.add(pool.as_str(), Some(first()));
+            Act::Join { pool, at_machine, newer } => {
+                let running = if *newer { newest() } else { first() };
+                let (index, certificate) = world.add(pool.as_str(), Some(running));
                 self.start(index);
                 self.campaign.admit(&mut self.world, index, certificate, *at_machine);
             }

@@ -94,6 +94,15 @@ pub(super) fn first() -> Running {
     }
 }
 
+/// What a machine comes with that somebody has set up with more than operators have: it is never to go back from that.
+pub(super) fn newest() -> Running {
+    Running {
+        version: Version::new("1000.0.0").expect("a plain version"),
+        sequence: Sequence::new(1_000).expect("a small sequence"),
+        release: Digest::of(b"a release that operators do not have"),
+    }
+}
+
 /// Plays a script to its end.
 #[must_use]
 pub fn play(script: &Script) -> Outcome {
@@ -282,6 +291,8 @@ impl Director {
 
     pub(super) fn start(&mut self, index: u32) {
         if self.world.truth.lost.contains(&self.world.machine(index).id) {
+            // It is due no more: time would stand still until it came back.
+            self.off.insert(index, None);
             return;
         }
         self.off.remove(&index);

@@ -23,6 +23,7 @@ impl World {
             effects.truncate(usize::try_from(kept).unwrap_or(0));
             self.forget_grants(index);
         }
+        let kept = effects.iter().any(|effect| matches!(effect, Effect::Persist { .. }));
         for effect in effects {
             self.run_effect(index, effect);
         }
@@ -42,7 +43,7 @@ impl World {
         }
         self.note_words(index, says);
         if !self.quiet {
-            self.check(index);
+            self.check(index, kept);
         }
     }
 
@@ -127,6 +128,7 @@ impl World {
                 self.begin(index);
             }
             Step::Confirm { release } if !self.quiet => self.check_confirm(index, *release),
+            Step::Revert { release, .. } if !self.quiet => self.check_revert(index, *release),
             _ => {}
         }
         let behaviours = self.behaviours.clone();
@@ -143,9 +145,11 @@ impl World {
         let now_ms = self.now_ms;
         let machine = self.machine_mut(index);
         let claim = machine.claim();
-        let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.found_down;
+        let repair = claim.as_ref().is_some_and(|claim| claim.slot.is_none()) && machine.health.down;
         let roster = claim.as_ref().map(|claim| claim.roster);
         let claim = claim.map(|claim| claim.name);
+        // What is told of its health until the new version is started is of the old one.
+        (machine.health.started, machine.health.unclear, machine.health.ordered_back) = (false, false, false);
         machine.disruption = Disruption { since_ms: Some(now_ms), repair, written_off: false, claim, roster };
         self.starts += 1;
     }

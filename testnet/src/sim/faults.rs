@@ -112,8 +112,13 @@ fn slow(drawing: &mut Drawing) {
     drawing.happens(act);
 }
 
-/// The next roster: as it is, with another budget, or by two operators at once. A release follows that names it.
+/// The next roster: as it is, with another budget, or by two operators at once; often while a rollout has only just begun. A
+/// release follows that names it.
 fn roster(drawing: &mut Drawing) {
+    if drawing.roll(2) == 0 {
+        publish(drawing);
+        drawing.now_ms += 2 * SECOND + drawing.roll(2 * MINUTE);
+    }
     let Some(pool) = drawing.a_pool() else { return };
     let pick = drawing.roll(5);
     let budget_ppm = share(one_of(&[50_000, 100_000, 250_000, 500_000, 750_000], pick));
@@ -171,10 +176,16 @@ fn operator(drawing: &mut Drawing) {
     }
 }
 
+/// A good release whose health check says nothing for a while: shorter than an upgrade may take, or longer.
+fn unclear(drawing: &mut Drawing) -> Behaviour {
+    Behaviour::UnclearFor(SECOND + drawing.roll(3 * MINUTE))
+}
+
 /// A new release, perhaps a bad one, and a rollout of it.
 pub(super) fn publish(drawing: &mut Drawing) {
     let at_machine = drawing.anybody();
-    let behaviour = match drawing.roll(9) {
+    let behaviour = match drawing.roll(10) {
+        5 => unclear(drawing),
         4 => Behaviour::Crashes(500 + drawing.roll(4_000)),
         0 => Behaviour::Unhealthy,
         1 => Behaviour::Mute,
@@ -191,7 +202,11 @@ pub(super) fn publish(drawing: &mut Drawing) {
     if behaviour == Behaviour::Good && drawing.lossy {
         for machine in 0..u32::try_from(drawing.machines).expect("few machines") {
             if drawing.roll(20) == 0 {
-                let behaviour = if drawing.roll(2) == 0 { Behaviour::Unhealthy } else { Behaviour::Hangs };
+                let behaviour = match drawing.roll(3) {
+                    0 => Behaviour::Unhealthy,
+                    1 => unclear(drawing),
+                    _ => Behaviour::Hangs,
+                };
                 odd.push(Odd { machine, behaviour });
             }
         }
@@ -262,6 +277,7 @@ fn retire(drawing: &mut Drawing) {
 fn join(drawing: &mut Drawing) {
     let Some(pool) = drawing.a_pool() else { return };
     let at_machine = drawing.anybody();
+    let newer = drawing.roll(3) == 0;
     drawing.machines += 1;
-    drawing.happens(Act::Join { pool, at_machine });
+    drawing.happens(Act::Join { pool, at_machine, newer });
 }

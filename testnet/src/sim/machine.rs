@@ -8,7 +8,7 @@ use groundswell_core::node::{Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::ClaimName;
 use groundswell_core::record::status::Phase;
-use groundswell_core::text::Pool;
+use groundswell_core::text::{Pool, RolloutId};
 use groundswell_core::time::{Now, Time, Timestamp};
 use groundswell_core::trust::local::LocalTrust;
 use groundswell_core::trust::shelf::Shelf;
@@ -57,10 +57,10 @@ pub struct Machine {
     pub lean: bool,
     /// It was made to lie about itself: cloned, set back, or signing two records under one stamp.
     pub liar: bool,
-    /// Its health check, as its agent was last told, finds it down.
-    pub found_down: bool,
-    /// Since when its agent is told that what runs is healthy, in world time.
-    pub healthy_since_ms: Option<u64>,
+    /// What its agent was told of its health.
+    pub health: Told,
+    /// Failures that members who lie have owned up to in its sight, in this run of the agent: they may take that back.
+    pub owned_up: BTreeSet<(RolloutId, NodeId, Option<ClaimName>)>,
     /// What its device has made final last, until a verdict other than `soaked`.
     pub confirmed: Option<Confirmed>,
     /// The claim that it published last.
@@ -81,6 +81,21 @@ pub struct Machine {
     pub wakes: (u64, u32),
     /// How this machine counts for S1.
     pub disruption: Disruption,
+}
+
+/// What an agent was told of the health of what runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The last it was told: down.
+    pub down: bool,
+    /// Since when it is told that what runs is healthy, in world time.
+    pub healthy_since_ms: Option<u64>,
+    /// What is on trial was started, in this run of the agent or before.
+    pub started: bool,
+    /// The last it was told of what is on trial: that it cannot be judged.
+    pub unclear: bool,
+    /// It has ordered back what is on trial.
+    pub ordered_back: bool,
 }
 
 /// What a machine's upgrade means to its pool's budget: judged by its device and by what it signed, not by claims.
@@ -196,7 +211,9 @@ impl Machine {
         self.paused_ms = 0;
         self.drifts_ppm = self.drift_ppm;
         self.asleep_until_ms = 0;
-        self.healthy_since_ms = None;
+        let Told { down, ordered_back, .. } = self.health;
+        self.health = Told { down, ordered_back, ..Told::default() };
+        self.owned_up.clear();
         self.sync_turns.clear();
         let config = NodeConfig {
             fleet,
@@ -229,12 +246,19 @@ impl Machine {
     fn note_input(&mut self, at: u64, input: &Input) {
         match input {
             Input::Device { report: Report::Health(health), .. } => {
-                self.found_down = matches!(health, Health::Failing(_));
-                let since = self.healthy_since_ms.unwrap_or(at);
-                self.healthy_since_ms = (*health == Health::Healthy).then_some(since);
+                self.health.down = matches!(health, Health::Failing(_));
+                self.health.unclear = self.health.started && matches!(health, Health::Unknown(_));
+                let since = self.health.healthy_since_ms.unwrap_or(at);
+                self.health.healthy_since_ms = (*health == Health::Healthy).then_some(since);
             }
+            Input::Device { report: Report::Recovered(recovered), .. } => self.health.started = recovered.trial.is_some(),
             // Health of what ran before says nothing about what runs now.
-            Input::Device { report: Report::Activated { .. } | Report::Reverted { .. }, .. } => self.healthy_since_ms = None,
+            Input::Device { report: Report::Activated { .. }, .. } => {
+                self.health = Told { down: self.health.down, started: true, ..Told::default() };
+            }
+            Input::Device { report: Report::Reverted { .. }, .. } => {
+                self.health = Told { down: self.health.down, ..Told::default() };
+            }
             Input::Frame { peer, bytes } if bytes.get(1) == Some(&SYNC) => {
                 self.sync_turns.insert(*peer);
             }

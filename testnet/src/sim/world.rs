@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::checks::truth::Truth;
 use super::device::{Behaviour, Device};
 use super::liar::Lie;
-use super::machine::{Disruption, Machine};
+use super::machine::{Disruption, Machine, Told};
 use super::memo::Memory;
 use super::operator::{Operator, node_secret, product};
 
@@ -369,7 +369,7 @@ impl World {
             machine.slept_ms += for_ms;
             // Nobody looks meanwhile.
             if for_ms >= NO_NAP_MS {
-                machine.healthy_since_ms = machine.healthy_since_ms.map(|_| until);
+                machine.health.healthy_since_ms = machine.health.healthy_since_ms.map(|_| until);
             }
             self.schedule(until, index, Due::Awake);
         }
@@ -566,8 +566,8 @@ impl Machine {
             asleep_until_ms: 0,
             lean: false,
             liar: false,
-            found_down: false,
-            healthy_since_ms: None,
+            health: Told::default(),
+            owned_up: BTreeSet::new(),
             confirmed: None,
             claimed: None,
             sync_turns: BTreeSet::new(),

@@ -15,7 +15,7 @@ use crate::lease::claim::SeenClaim;
 use crate::lease::handover::{Handover, Waiting};
 use crate::lease::view::slots_of;
 use crate::node_id::NodeId;
-use crate::record::status::{Purpose, Section};
+use crate::record::status::{Phase, Purpose, Running, Section};
 use crate::record::{RecordKey, RecordKind};
 use crate::rollout::progress::Progress;
 use crate::text::Product;
@@ -51,6 +51,14 @@ impl Node {
             outer_door: self.outer_door().map(ToString::to_string),
             products: self.lives.iter().map(|(product, life)| self.product_view(product, life)).collect(),
         }
+    }
+
+    /// What this node believes that its device runs as `product`, and the phase in which it is with that: a part of
+    /// [`Node::view`], for who asks often.
+    #[must_use]
+    pub fn believes(&self, product: &Product) -> Option<(Option<&Running>, Phase)> {
+        let kept = &self.lives.get(product)?.kept;
+        Some((kept.running.as_ref(), kept.phase))
     }
 
     fn product_view(&self, product: &Product, life: &Life) -> ProductView {
@@ -212,7 +220,7 @@ impl Node {
         })
     }
 
-    fn phase_of_claim(&self, holder: &NodeId, claim: crate::record::ClaimName) -> Option<crate::record::status::Phase> {
+    fn phase_of_claim(&self, holder: &NodeId, claim: crate::record::ClaimName) -> Option<Phase> {
         let carries = |section: &&Section| section.claim.as_ref().is_some_and(|carried| carried.name == claim);
         self.ledger.status(holder)?.products.values().find(carries).map(|section| section.phase)
     }

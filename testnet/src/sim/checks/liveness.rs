@@ -84,7 +84,9 @@ pub fn l4_slots(world: &World) -> Result<(), String> {
 
 impl Machine {
     fn done_with(&self, world: &World, release: Digest) -> bool {
-        let excepted = self.liar || world.truth.is_gone(&self.id);
+        // Whoever came with more stays with that (S5).
+        let above = world.truth.releases.get(&release).is_some_and(|sequence| self.device.floor() > *sequence);
+        let excepted = self.liar || world.truth.is_gone(&self.id) || above;
         let runs = self.device.running().is_some_and(|running| running.release == release);
         excepted || (runs && self.phase() == Some(Phase::Soaked))
     }

@@ -22,32 +22,26 @@ use groundswell_core::text::{Pool, RolloutId};
 
 use self::leases::{s1_amnesia, s1_claim_age, s1_one_holder, s1_quorum, s1_synced, s7_incarnation};
 use self::safety::{s1_budget, s2_evidence, s3_trust, s4_halt, s5_floor, s6_runnable, s7_members};
-use self::upgrade::{s2_vouched, s3_expiry, s3_forged, s4_brakes, s6_confirmed};
+use self::upgrade::{l1_unblamed, s2_vouched, s3_expiry, s3_forged, s4_brakes, s6_confirmed};
 use super::machine::{Confirmed, Machine, Published};
 use super::operator::product;
 use super::world::World;
 
 impl World {
-    /// After each step of a machine.
-    pub(super) fn check(&mut self, index: u32) {
+    /// After each step of a machine. `kept`: it wrote something to its disk, as whatever it takes in does.
+    pub(super) fn check(&mut self, index: u32, kept: bool) {
         self.note_claim(index);
+        self.note_failures(index);
         let machine = self.machine(index);
         let floor = machine.device.floor();
         let known = self.truth.floors.entry(index).or_default();
         *known = floor.max(*known);
         let machine = self.machine(index);
         self.demand(index, "S5", s5_floor(&self.truth, machine));
-        if self.steps.is_multiple_of(8) {
-            self.demand(index, "S6", s6_runnable(machine, self.now_ms));
-        }
-        if self.steps.is_multiple_of(64)
-            && let Some(node) = &machine.node
-        {
+        self.demand(index, "S6", s6_runnable(machine, self.now_ms));
+        if let Some(node) = machine.node.as_ref().filter(|_| kept) {
             self.demand(index, "S3", s3_forged(&self.truth, node));
-        }
-        if self.steps.is_multiple_of(256) {
-            let result = machine.node.as_ref().map_or(Ok(()), |node| s7_members(self, node));
-            self.demand(index, "S7", result);
+            self.demand(index, "S7", s7_members(self, node));
         }
     }
 
@@ -85,10 +79,10 @@ impl World {
         };
         self.demand(index, "S3", s3_expiry(node, machine, self.now_ms, rollout));
         self.demand(index, "S2", s2_evidence(self, node, machine.id, &view, rollout));
-        self.demand(index, "S4", s4_halt(node, &view, rollout));
+        self.demand(index, "S4", s4_halt(machine, node, &view, rollout));
         self.demand(index, "S4", s4_brakes(node, &rollout.id));
         let Some(claim) = claim.filter(|claim| claim.slot.is_some()) else {
-            let down = if machine.found_down { Ok(()) } else { Err("starts without a slot though it is not down".to_string()) };
+            let down = if machine.health.down { Ok(()) } else { Err("starts without a slot though it is not down".to_string()) };
             return self.demand(index, "S1", down);
         };
         if !machine.liar {
@@ -111,6 +105,17 @@ impl World {
         }
         let (at_ms, life) = (self.now_ms, machine.life);
         self.machine_mut(index).confirmed = Some(Confirmed { release, at_ms, life });
+    }
+
+    /// A machine is about to send back what is on trial.
+    pub(super) fn check_revert(&mut self, index: u32, release: Digest) {
+        let machine = self.machine(index);
+        if machine.device.trial() != Some(release) {
+            return;
+        }
+        let rollout = machine.node.as_ref().and_then(|node| of_release(node, release));
+        self.demand(index, "L1", l1_unblamed(machine, rollout));
+        self.machine_mut(index).health.ordered_back = true;
     }
 
     /// Takes in what a node tells, and holds it against the truth.
@@ -169,7 +174,7 @@ impl World {
         let Some(claim) = claim.filter(|_| !machine.liar) else { return };
         self.demand(index, "S1", s1_synced(self, machine, &claim));
         if let Some((view, rollout)) = counting(node, machine, self.now_ms, &claim) {
-            self.demand(index, "S4", s4_halt(node, &view, rollout));
+            self.demand(index, "S4", s4_halt(machine, node, &view, rollout));
             self.demand(index, "S4", s4_brakes(node, &rollout.id));
         }
     }
@@ -187,6 +192,20 @@ impl World {
         if own && self.is_one_place(machine) {
             self.demand(index, "S1", s1_amnesia(self, machine));
         }
+    }
+
+    /// Which failures a member that lies shows to this machine now. All others take nothing back.
+    fn note_failures(&mut self, index: u32) {
+        let Some(node) = &self.machine(index).node else { return };
+        let liars = self.machines.iter().filter(|machine| machine.liar && machine.index != index);
+        let failures = liars.flat_map(|liar| {
+            let sections = node.ledger().status(&liar.id).and_then(|status| status.products.get(&product()));
+            let verdicts = sections.into_iter().flat_map(|section| &section.verdicts);
+            let failed = verdicts.filter(|verdict| verdict.outcome != Outcome::Soaked);
+            failed.map(|verdict| (verdict.rollout.clone(), liar.id, verdict.claim)).collect::<Vec<_>>()
+        });
+        let failures: Vec<_> = failures.collect();
+        self.machine_mut(index).owned_up.extend(failures);
     }
 
     /// Whether nobody else has this machine's key.

@@ -14,6 +14,7 @@ use groundswell_core::record::ClaimName;
 use groundswell_core::record::status::{Outcome, Phase};
 
 use super::super::machine::Machine;
+use super::super::operator::product;
 use super::super::world::World;
 use super::truth::Truth;
 
@@ -59,9 +60,13 @@ pub fn s2_evidence(world: &World, node: &Node, id: NodeId, view: &RolloutView, r
     let truth = &world.truth;
     let mine = view.nodes.iter().find(|row| row.node == id).map_or(u32::MAX, |row| row.wave);
     let liars: BTreeSet<NodeId> = world.machines.iter().filter(|machine| machine.liar).map(|machine| machine.id).collect();
+    // Whoever came with more than this release stays with that, and says so once for all rollouts.
+    let above = world.machines.iter().filter(|machine| machine.device.floor() > rollout.release.sequence && !machine.liar);
+    let above: BTreeSet<NodeId> = above.map(|machine| machine.id).collect();
     for wave in view.waves.iter().filter(|wave| wave.index < mine && wave.members > 0) {
         let gone = |member: &NodeId| {
-            truth.out_of_counts.contains(&(rollout.id.clone(), *member))
+            above.contains(member)
+                || truth.out_of_counts.contains(&(rollout.id.clone(), *member))
                 || truth.retired.contains(member)
                 || node.ledger().is_convicted(member)
         };
@@ -88,12 +93,12 @@ pub fn s3_trust(truth: &Truth, install: &Install) -> Result<(), String> {
     }
 }
 
-/// S4: nobody who can see that too many failed starts or grants: counted here from the records and documents alone,
-/// and fewer than a node counts, which knows silence too.
+/// S4: nobody who can see that too many failed starts or grants: counted here from the records and documents alone, and from
+/// what members who lie had owned up to before; fewer than a node counts, which knows silence too.
 ///
 /// # Errors
 /// Which wave is over its ratio.
-pub fn s4_halt(node: &Node, view: &RolloutView, rollout: &Rollout) -> Result<(), String> {
+pub fn s4_halt(machine: &Machine, node: &Node, view: &RolloutView, rollout: &Rollout) -> Result<(), String> {
     for wave in &view.waves {
         let failed = |member: &NodeId| {
             if node.ledger().is_convicted(member) || node.shelf().is_retired(member) {
@@ -103,7 +108,8 @@ pub fn s4_halt(node: &Node, view: &RolloutView, rollout: &Rollout) -> Result<(),
             let forgiven = rollout.forgiven.iter().filter(|entry| entry.node == *member).map(|entry| entry.claim).max();
             let counts = |claim: Option<ClaimName>| forgiven.is_none_or(|upto| claim > upto);
             let mine = verdicts.iter().filter(|verdict| verdict.rollout == rollout.id && verdict.outcome != Outcome::Soaked);
-            mine.into_iter().any(|verdict| counts(verdict.claim))
+            let before = machine.owned_up.iter().filter(|(id, node, _)| *id == rollout.id && node == member);
+            mine.map(|verdict| verdict.claim).chain(before.map(|(_, _, claim)| *claim)).any(counts)
         };
         let rows: Vec<NodeId> = view.nodes.iter().filter(|row| row.wave == wave.index).map(|row| row.node).collect();
         let failures = rows.iter().filter(|member| failed(member)).count() as u64;
@@ -135,13 +141,12 @@ pub fn s5_floor(truth: &Truth, machine: &Machine) -> Result<(), String> {
 pub fn s6_runnable(machine: &Machine, at_ms: u64) -> Result<(), String> {
     let Some(running) = machine.device.running() else { return Err("nothing runs".to_string()) };
     let Some(node) = machine.node.as_ref().filter(|_| machine.booted_ms < at_ms) else { return Ok(()) };
-    for product in node.view(machine.now(at_ms)).products {
-        let believes = product.version.filter(|_| product.phase != Phase::Activating);
-        if believes.as_ref().is_some_and(|version| *version != running.version.to_string()) {
-            return Err(format!("believes {believes:?} in phase {:?}, and {} runs", product.phase, running.version));
+    match node.believes(&product()) {
+        Some((Some(believed), phase)) if phase != Phase::Activating && believed.version != running.version => {
+            Err(format!("believes {} in phase {phase:?}, and {} runs", believed.version, running.version))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// S7: only members have records here, and only who lied is convicted.
@@ -150,11 +155,10 @@ pub fn s6_runnable(machine: &Machine, at_ms: u64) -> Result<(), String> {
 /// Whose record it is.
 pub fn s7_members(world: &World, node: &Node) -> Result<(), String> {
     for (key, _) in node.ledger().entries() {
-        let mut machines = world.machines.iter().filter(|machine| machine.id == key.node).peekable();
-        if machines.peek().is_none() {
+        let Some(machines) = world.by_id.get(&key.node) else {
             return Err(format!("keeps a record of {}, which is no member", key.node));
-        }
-        if node.ledger().is_convicted(&key.node) && !machines.any(|machine| machine.liar) {
+        };
+        if node.ledger().is_convicted(&key.node) && !machines.iter().any(|index| world.machine(*index).liar) {
             return Err(format!("convicts {}, which has never lied", key.node));
         }
     }

@@ -1,10 +1,11 @@
-//! S2 to S6 in one node's upgrade, by true time and true health: soak, confirmation, expiry, brakes, forged documents.
+//! S2 to S6 in one node's upgrade, by true time and true health: soak, confirmation, expiry, brakes, forged documents; and of L1
+//! what can be told of one node alone.
 
 use groundswell_core::documents::rollout::{Rollout, State};
 use groundswell_core::node::Node;
 use groundswell_core::text::RolloutId;
 
-use super::super::machine::Machine;
+use super::super::machine::{Machine, Told};
 use super::super::world::World;
 use super::truth::Truth;
 
@@ -22,7 +23,7 @@ pub fn s2_vouched(world: &World, machine: &Machine, rollout: &Rollout) -> Result
     if runs != Some(release) || machine.device.trial().is_some() {
         return Err(format!("vouches for {release}, and {runs:?} runs, trial {:?}", machine.device.trial()));
     }
-    let Some(healthy_since) = machine.healthy_since_ms else {
+    let Some(healthy_since) = machine.health.healthy_since_ms else {
         return Err(format!("vouches for {release}, whose health it was not told or is bad"));
     };
     // Without an upgrade of its own under this rollout there is nothing to soak.
@@ -50,11 +51,25 @@ pub fn s2_vouched(world: &World, machine: &Machine, rollout: &Rollout) -> Result
 /// For how long it was.
 pub fn s6_confirmed(world: &World, machine: &Machine, rollout: &Rollout) -> Result<(), String> {
     let asked_ms = rollout.confirm_after_seconds * 1_000;
-    let held_ms = machine.healthy_since_ms.map(|since| world.now_ms - since);
+    let held_ms = machine.health.healthy_since_ms.map(|since| world.now_ms - since);
     match held_ms {
         Some(held_ms) if held_ms + asked_ms / 100 + 1 >= asked_ms => Ok(()),
         _ => Err(format!("confirms after {held_ms:?} ms of health, {asked_ms} ms are asked")),
     }
+}
+
+/// L1: what runs on trial is not sent back because its check has no judgement of it: that is no failure (case I6). An abort with
+/// rollback sends it back all the same, and so does what was found wrong with it before.
+///
+/// # Errors
+/// That it is.
+pub fn l1_unblamed(machine: &Machine, rollout: Option<&Rollout>) -> Result<(), String> {
+    let ordered = rollout.is_some_and(|rollout| rollout.state == State::Aborted && rollout.rollback);
+    let Told { unclear, ordered_back, .. } = machine.health;
+    if !unclear || ordered_back || ordered {
+        return Ok(());
+    }
+    Err(format!("sends back {:?}, whose health cannot be judged", rollout.map(|rollout| &rollout.release.version)))
 }
 
 /// S3: nothing starts after the rollout, its release or the fleet document has expired, by the later of the node's wall
