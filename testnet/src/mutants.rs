@@ -30,6 +30,8 @@ pub struct Mutant {
     pub about: String,
     /// The guarantee that should break.
     pub guarantee: String,
+    /// A seed of the swarm that has found it: tried first.
+    pub seed: Option<u64>,
     edits: Vec<Edit>,
 }
 
@@ -38,6 +40,7 @@ pub struct Mutant {
 struct Written {
     about: String,
     guarantee: String,
+    seed: Option<u64>,
     edits: Vec<Edit>,
 }
 
@@ -96,7 +99,8 @@ fn read(path: &Path) -> Result<String, MutantError> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), MutantError> {
-    fs::write(path, text).map_err(|error| MutantError::Io { path: path.to_path_buf(), error })
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::write(path, text)).map_err(|error| MutantError::Io { path: path.to_path_buf(), error })
 }
 
 impl Mutant {
@@ -120,8 +124,14 @@ impl Mutant {
         if !GUARANTEES.contains(&written.guarantee.as_str()) {
             return Err(MutantError::Guarantee(name));
         }
-        let Written { about, guarantee, edits } = written;
-        Ok(Self { name, number, about, guarantee, edits })
+        let Written { about, guarantee, seed, edits } = written;
+        Ok(Self { name, number, about, guarantee, seed, edits })
+    }
+
+    /// Whether what it breaks is safety: that is looked for until a world would be healed, and no longer.
+    #[must_use]
+    pub fn breaks_safety(&self) -> bool {
+        self.guarantee.starts_with('S')
     }
 }
 
@@ -182,19 +192,18 @@ fn switch(original: &str, here: &[(&Mutant, &Edit)]) -> String {
     if original.ends_with(';') { text } else { format!("({text})") }
 }
 
-/// Copies what a mutated simulator needs of the workspace at `root` into the folder `into`, with all `mutants` in it.
+/// Lays out what a mutated simulator needs of the workspace at `root` in the folder `into`, with all `mutants` in it. What
+/// lies there already as it should is left alone, so that it need not be built again.
 ///
 /// # Errors
 /// What cannot be read, written or applied.
 pub fn lay_out(root: &Path, mutants: &[Mutant], into: &Path) -> Result<(), MutantError> {
+    let mut files = BTreeMap::new();
     // `bench` holds programs that the sources include.
     for part in ["mesh/core/src", "testnet/src", "testnet/bench"] {
-        copy(&root.join(part), &into.join(part))?;
+        gather(root, part, &mut files)?;
     }
-    for (file, text) in apply(root, mutants)? {
-        write(&into.join(file), &text)?;
-    }
-    let core = into.join("mesh/core/src/lib.rs");
+    files.extend(apply(root, mutants)?);
     let switch = "
 /// The rule that is broken on purpose, by its number; 0: none.
 pub static MUTANT: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
@@ -203,18 +212,32 @@ pub(crate) fn mutant(number: u32) -> bool {
     MUTANT.load(core::sync::atomic::Ordering::Relaxed) == number
 }
 ";
-    write(&core, &(read(&core)? + switch))?;
-    let main = into.join("testnet/src/main.rs");
     let set = format!(
         "{MAIN}    let mutant = std::env::var({VARIABLE:?}).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
     groundswell_core::MUTANT.store(mutant, std::sync::atomic::Ordering::Relaxed);\n"
     );
-    write(&main, &read(&main)?.replacen(MAIN, &set, 1))?;
+    files.entry("mesh/core/src/lib.rs".to_string()).and_modify(|text| *text += switch);
+    files.entry("testnet/src/main.rs".to_string()).and_modify(|text| *text = text.replacen(MAIN, &set, 1));
     for part in ["mesh/core/Cargo.toml", "testnet/Cargo.toml"] {
-        write(&into.join(part), &package(&root.join(part))?)?;
+        files.insert(part.to_string(), package(&root.join(part))?);
     }
-    write(&into.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
-    write(&into.join("Cargo.toml"), &workspace(&root.join("Cargo.toml"))?)
+    files.insert("Cargo.lock".to_string(), read(&root.join("Cargo.lock"))?);
+    files.insert("Cargo.toml".to_string(), workspace(&root.join("Cargo.toml"))?);
+    let mut there = BTreeMap::new();
+    for part in ["mesh", "testnet"].into_iter().filter(|part| into.join(part).is_dir()) {
+        gather(into, part, &mut there)?;
+    }
+    for file in there.keys().filter(|file| !files.contains_key(*file)) {
+        let path = into.join(file);
+        fs::remove_file(&path).map_err(|error| MutantError::Io { path, error })?;
+    }
+    for (file, text) in files {
+        let path = into.join(file);
+        if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            write(&path, &text)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a mutated program can be told which mutant it is: the beginning of `main` is where it is looked for.
@@ -259,6 +282,10 @@ fn workspace(path: &Path) -> Result<String, MutantError> {
             dependencies.retain(|name, value| name == "groundswell-core" || value.get("path").is_none());
         }
     }
+    // It is run, not read: a build without lines to name is the quicker one.
+    if let Some(profile) = manifest.get_mut("profile").and_then(|profile| profile.get_mut("dev")?.as_table_mut()) {
+        profile.insert("debug".to_string(), false.into());
+    }
     let packages = manifest.get_mut("profile").and_then(|profile| profile.get_mut("dev")?.get_mut("package"));
     if let Some(packages) = packages.and_then(toml::Value::as_table_mut)
         && let Some(own) = packages.remove("groundswell-testnet")
@@ -268,19 +295,18 @@ fn workspace(path: &Path) -> Result<String, MutantError> {
     Ok(manifest.to_string())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), MutantError> {
-    let failed = |path: &Path| {
-        let path = path.to_path_buf();
-        move |error| MutantError::Io { path, error }
-    };
-    fs::create_dir_all(to).map_err(failed(to))?;
-    for entry in fs::read_dir(from).map_err(failed(from))? {
-        let entry = entry.map_err(failed(from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if source.is_dir() {
-            copy(&source, &target)?;
+/// The texts of all files in the folder `part` of `root` and below, by their paths from `root`.
+fn gather(root: &Path, part: &str, files: &mut BTreeMap<String, String>) -> Result<(), MutantError> {
+    let folder = root.join(part);
+    let failed = |error| MutantError::Io { path: folder.clone(), error };
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = format!("{part}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            gather(root, &name, files)?;
         } else {
-            fs::copy(&source, &target).map_err(failed(&source))?;
+            let text = read(&entry.path())?;
+            files.insert(name, text);
         }
     }
     Ok(())
@@ -292,7 +318,7 @@ mod tests {
 
     fn mutant(number: u32, original: &str, broken: &str) -> Mutant {
         let edits = vec![Edit { file: "a.rs".into(), original: original.into(), broken: broken.into() }];
-        Mutant { name: format!("m{number}"), number, about: String::new(), guarantee: "S1".into(), edits }
+        Mutant { name: format!("m{number}"), number, about: String::new(), guarantee: "S1".into(), seed: None, edits }
     }
 
     fn mutated(source: &str, mutants: &[Mutant]) -> Result<String, MutantError> {

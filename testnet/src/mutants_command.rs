@@ -20,9 +20,12 @@ pub(crate) struct MutantsArgs {
     /// So many seeds at once.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
-    /// Where the mutated copy is laid out and kept; a folder that is removed afterwards when absent.
+    /// Where the mutated copy is laid out and kept; beside this program's own build when absent.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Begin at the first seed, also where one is known that finds a mutant.
+    #[arg(long)]
+    anew: bool,
 }
 
 /// What became of one mutant.
@@ -58,19 +61,18 @@ fn try_all(args: &MutantsArgs) -> Result<Vec<Row>, String> {
         let names: Vec<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
         return Err(format!("--only {unknown}: there are {}", names.join(", ")));
     }
-    let temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_path_buf());
+    let this = std::env::current_exe().map_err(|error| error.to_string())?;
+    let profile = this.parent().unwrap_or_else(|| Path::new("."));
+    let target = profile.parent().unwrap_or_else(|| Path::new("."));
+    let folder = args.folder.clone().unwrap_or_else(|| target.join("mutants"));
     lay_out(root, &mutants, &folder).map_err(|error| error.to_string())?;
-    let program = build(&folder)?;
+    let program = build(&folder, target, profile)?;
     let chosen = mutants.iter().filter(|mutant| args.only.is_empty() || args.only.contains(&mutant.name));
     chosen.map(|mutant| hunt(&program, mutant, args)).collect()
 }
 
 /// Builds the copy beside this program's own build, where its dependencies lie already.
-fn build(folder: &Path) -> Result<PathBuf, String> {
-    let this = std::env::current_exe().map_err(|error| error.to_string())?;
-    let profile = this.parent().unwrap_or_else(|| Path::new("."));
-    let target = profile.parent().unwrap_or_else(|| Path::new("."));
+fn build(folder: &Path, target: &Path, profile: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--offline", "--quiet", "-p", PACKAGE, "--manifest-path"]).arg(folder.join("Cargo.toml"));
     command.arg("--target-dir").arg(target);
@@ -84,28 +86,46 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     Ok(profile.join(PACKAGE))
 }
 
-/// Plays seeds until one fails that holds without the mutant.
+/// Plays seeds until one fails that holds without the mutant: first the one that is known to, if any.
 fn hunt(program: &Path, mutant: &Mutant, args: &MutantsArgs) -> Result<Row, String> {
     let begun = Instant::now();
-    let mut first = 0;
+    let known = mutant.seed.filter(|seed| !args.anew && *seed < args.seeds);
+    let known = known.map(|seed| (seed, seed + 1));
     let mut caught = None;
-    while first < args.seeds {
-        let Some((seed, why)) = fails(program, mutant.number, first, args.seeds, args.jobs)? else { break };
-        if fails(program, 0, seed, seed + 1, 1)?.is_none() {
-            caught = Some((seed, why));
+    for (mut first, end) in known.into_iter().chain([(0, args.seeds)]) {
+        while first < end && caught.is_none() {
+            let Some((seed, why)) = fails(program, mutant, mutant.number, (first, end), args.jobs)? else { break };
+            if fails(program, mutant, 0, (seed, seed + 1), 1)?.is_none() {
+                caught = Some((seed, why));
+            }
+            first = seed + 1;
+        }
+        if caught.is_some() {
             break;
         }
-        first = seed + 1;
+    }
+    if let Some((seed, _)) = caught.as_ref().filter(|(seed, _)| mutant.seed != Some(*seed)) {
+        eprintln!("{}: `seed = {seed}` in its file finds it at once", mutant.name);
     }
     let row = Row { name: mutant.name.clone(), expected: mutant.guarantee.clone(), caught, seconds: begun.elapsed().as_secs() };
     eprint!("{}", line(&row));
     Ok(row)
 }
 
-/// The first seed that fails under a mutant, and how.
-fn fails(program: &Path, number: u32, first: u64, end: u64, jobs: u64) -> Result<Option<(u64, String)>, String> {
+/// The first of these seeds that fails under the rule that is broken by this number, and how. Where a mutant breaks safety, each
+/// seed is played until it would be healed: that part of it is how the whole begins.
+fn fails(
+    program: &Path,
+    mutant: &Mutant,
+    number: u32,
+    (first, end): (u64, u64),
+    jobs: u64,
+) -> Result<Option<(u64, String)>, String> {
     let mut command = Command::new(program);
     command.args(["sim", "swarm", "--until-one-fails", "--seeds", &format!("{first}..{end}"), "--jobs", &jobs.to_string()]);
+    if mutant.breaks_safety() {
+        command.arg("--unhealed");
+    }
     command.env(VARIABLE, number.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -114,7 +134,7 @@ fn fails(program: &Path, number: u32, first: u64, end: u64, jobs: u64) -> Result
         Some((command.rsplit(' ').next()?.parse::<u64>().ok()?, why.to_string()))
     });
     match told.min() {
-        None if !output.status.success() => Err(format!("mutant {number} ended with {} and no word", output.status)),
+        None if !output.status.success() => Err(format!("{} ended with {} and no word", mutant.name, output.status)),
         found => Ok(found),
     }
 }

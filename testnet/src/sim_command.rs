@@ -16,7 +16,7 @@ use groundswell_testnet::sim::merges::{self, Merges};
 use groundswell_testnet::sim::report::{self, Row};
 use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::shrink::shrink;
-use groundswell_testnet::sim::swarm;
+use groundswell_testnet::sim::swarm::{self, Part};
 
 use crate::mutants_command::{self, MutantsArgs};
 
@@ -75,6 +75,12 @@ pub(crate) enum SimCommand {
         /// Begin no further seed once one has failed.
         #[arg(long)]
         until_one_fails: bool,
+        /// Of each seed only what happens in so many minutes, then the world is healed.
+        #[arg(long, value_name = "MINUTES")]
+        first: Option<u64>,
+        /// Heal no world and ask for no progress: each seed ends where it would be healed.
+        #[arg(long)]
+        unhealed: bool,
     },
     /// Let as many of a slot's wardens lie as its pool tolerates, then one more, in pools of each size. Exit code 0 only when
     /// no budget breaks within the margin, some breaks beyond it at each size, and liars are convicted.
@@ -169,8 +175,9 @@ pub(crate) fn run(command: &SimCommand) -> ExitCode {
         }
         SimCommand::Measure(args) => measure(args),
         SimCommand::Merges { nodes, json } => merges(nodes, *json),
-        SimCommand::Swarm { seeds, jobs, until_one_fails } => {
-            parse(seeds).map(|(first, end)| many(first, end, (*jobs).clamp(1, 64), *until_one_fails))
+        SimCommand::Swarm { seeds, jobs, until_one_fails, first, unhealed } => {
+            let part = Part { beginning_ms: first.map(|minutes| minutes.saturating_mul(60_000)), unhealed: *unhealed };
+            parse(seeds).map(|seeds| many(seeds, part, (*jobs).clamp(1, 64), *until_one_fails))
         }
         SimCommand::BeyondMargin { nodes, worlds } => Ok(beyond_margin(nodes, *worlds)),
         SimCommand::Mutants(args) => return mutants_command::run(args),
@@ -238,7 +245,7 @@ fn scenarios(files: &[PathBuf]) -> Result<bool, String> {
     Ok(held)
 }
 
-fn many(first: u64, end: u64, jobs: u64, until_one_fails: bool) -> bool {
+fn many((first, end): (u64, u64), part: Part, jobs: u64, until_one_fails: bool) -> bool {
     let (begun, next, enough) = (Instant::now(), AtomicU64::new(first), AtomicBool::new(false));
     let outcomes = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -249,7 +256,7 @@ fn many(first: u64, end: u64, jobs: u64, until_one_fails: bool) -> bool {
                     if seed >= end || enough.load(Ordering::Relaxed) {
                         break;
                     }
-                    let outcome = swarm::run(seed);
+                    let outcome = swarm::run(seed, part);
                     if let Some(failure) = &outcome.failure {
                         println!("{}  # {failure}", swarm::reproduction(seed));
                         enough.store(until_one_fails, Ordering::Relaxed);
@@ -333,7 +340,7 @@ fn merges(nodes: &[u32], json: bool) -> Result<bool, String> {
 
 fn report(seeds: &str, nodes: &[u32], write: Option<&Path>) -> Result<bool, String> {
     let (first, end) = parse(seeds)?;
-    let seeds = (first..end).map(|seed| Row::of(&format!("seed {seed}"), &swarm::run(seed)));
+    let seeds = (first..end).map(|seed| Row::of(&format!("seed {seed}"), &swarm::run(seed, Part::WHOLE)));
     let rollouts = nodes.iter().map(|nodes| Row::measured(&measure::rollout(&Terms::of(*nodes))));
     let rows: Vec<Row> = seeds.chain(rollouts).collect();
     print!("{}", report::table(&rows));

@@ -144,6 +144,16 @@ impl Script {
         self.pools.iter().map(|pool| pool.machines).sum()
     }
 
+    /// Its beginning: only what happens and is asked for by then; it ends, or is healed, no later.
+    #[must_use]
+    pub fn beginning(mut self, lasts_ms: u64) -> Self {
+        self.lasts_ms = self.lasts_ms.min(lasts_ms);
+        let lasts_ms = self.lasts_ms;
+        self.acts.retain(|scheduled| scheduled.at_ms <= lasts_ms);
+        self.expect.retain(|expectation| expectation.at_ms <= lasts_ms);
+        self
+    }
+
     /// Its text: one line per field and per act. [`Script::parse`] reads it.
     ///
     /// # Panics

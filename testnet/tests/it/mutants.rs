@@ -33,6 +33,31 @@ fn cargo_takes_the_copy_that_the_mutants_are_laid_out_in() {
     assert!(tree.contains("groundswell-core") && !tree.contains("libp2p"), "{tree}");
 }
 
+/// Else every run of `sim mutants` would build the copy anew.
+#[test]
+fn what_lies_there_as_it_should_is_not_written_again_and_what_is_gone_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mutants = Mutant::all(workspace()).unwrap();
+    let written = |file: &str| std::fs::metadata(folder.path().join(file)).unwrap().modified().unwrap();
+    lay_out(workspace(), &mutants, folder.path()).unwrap();
+    let files = ["Cargo.toml", "mesh/core/src/lib.rs", "mesh/core/src/lease/start.rs", "testnet/src/main.rs"];
+    let before = files.map(written);
+    let stray = folder.path().join("mesh/core/src/stray.rs");
+    std::fs::write(&stray, "").unwrap();
+    std::fs::write(folder.path().join("mesh/core/src/time.rs"), "spoiled").unwrap();
+    lay_out(workspace(), &mutants, folder.path()).unwrap();
+    assert_eq!(files.map(written), before);
+    assert!(!stray.exists());
+    assert_ne!(std::fs::read_to_string(folder.path().join("mesh/core/src/time.rs")).unwrap(), "spoiled");
+}
+
+#[test]
+fn a_known_seed_is_one_of_those_that_the_swarm_must_find_a_mutant_within() {
+    for mutant in Mutant::all(workspace()).unwrap() {
+        assert!(mutant.seed.is_none_or(|seed| seed < 1_000), "{}: {:?}", mutant.name, mutant.seed);
+    }
+}
+
 #[test]
 fn every_guarantee_of_safety_and_every_rule_that_must_be_broken_has_a_mutant() {
     let mutants = Mutant::all(workspace()).unwrap();
@@ -51,6 +76,8 @@ fn every_guarantee_of_safety_and_every_rule_that_must_be_broken_has_a_mutant() {
         "amnesia",
         "seal",
         "monotone-verdicts",
+        "unclear-is-healthy",
+        "unclear-is-failing",
     ];
     for name in named {
         assert!(mutants.iter().any(|mutant| mutant.name == name), "{name} is missing");
