@@ -17,7 +17,7 @@ use super::campaign::Campaign;
 use super::checks::liveness::{l1_everybody, l2_returned, l3_heard, l3_stands, l4_slots};
 use super::device::{Behaviour, Device};
 use super::expect::{Expectation, Sight};
-use super::measure::signed;
+use super::measure::{copies, signed};
 use super::operator::{Operator, product};
 use super::script::{Scheduled, Script};
 use super::span;
@@ -30,7 +30,7 @@ const HOUR: u64 = 60 * MINUTE;
 const LOOK_MS: u64 = 5 * SECOND;
 
 /// What became of a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The script's seed.
     pub seed: u64,
@@ -44,6 +44,11 @@ pub struct Outcome {
     pub starts: u64,
     /// Records that machines signed.
     pub records: u64,
+    /// By the machine that signed most.
+    pub published_most: u64,
+    /// Records that a machine received ÷ those that were new to it, in the mean over those that are up in the end, since
+    /// their last start.
+    pub copies: f64,
     /// Frames that machines sent.
     pub frames: u64,
     /// Their bytes.
@@ -125,6 +130,8 @@ pub fn play_out(script: &Script) -> (World, Outcome) {
         virtual_ms: world.now_ms,
         starts: world.starts,
         records: world.machines.iter().map(signed).sum(),
+        published_most: world.machines.iter().map(signed).max().unwrap_or(0),
+        copies: copies(&world),
         frames: world.frames,
         frame_bytes: world.frame_bytes,
         most_disrupted: world.most_disrupted.clone(),

@@ -148,6 +148,12 @@ fn received(world: &World) -> (u64, u64) {
     received.fold((0, 0), |(all, fresh), one| (all + one.records, fresh + one.records - one.duplicates))
 }
 
+/// How many copies of a record a node has received, in the mean, since its start.
+pub(super) fn copies(world: &World) -> f64 {
+    let (all, fresh) = received(world);
+    share(all, fresh)
+}
+
 /// How many nodes hold what every node has signed last of itself.
 fn know_all(world: &World) -> u32 {
     let key = |machine: &Machine| RecordKey { node: machine.id, kind: RecordKind::Status };

@@ -21,6 +21,10 @@ pub struct Row {
     pub most_disrupted: Option<u64>,
     /// Records that a machine signed, in the mean.
     pub records: f64,
+    /// By the one that signed most.
+    pub published_most: u64,
+    /// Records that a machine received ÷ those that were new to it, in the mean: the copies of each.
+    pub copies: f64,
     /// Frames per machine, in the mean.
     pub frames: f64,
     /// Their bytes, in the mean.
@@ -49,6 +53,8 @@ impl Row {
             starts: Some(outcome.starts),
             most_disrupted: Some(outcome.most_disrupted.values().max().map_or(0, |most| *most as u64)),
             records: each(outcome.records),
+            published_most: outcome.published_most,
+            copies: outcome.copies,
             frames: each(outcome.frames),
             bytes: each(outcome.frame_bytes),
             minutes: float(outcome.virtual_ms / 1_000) / 60.0,
@@ -67,6 +73,8 @@ impl Row {
             starts: None,
             most_disrupted: None,
             records: measured.published_mean,
+            published_most: measured.published_most,
+            copies: measured.copies,
             frames: measured.frames_mean,
             bytes: measured.frame_bytes_mean,
             minutes: float(measured.took_ms / 1_000) / 60.0,
@@ -75,12 +83,14 @@ impl Row {
         }
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 9] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 11] {
         [
             ("machines", Some(f64::from(self.machines))),
             ("starts", self.starts.map(float)),
             ("disrupted", self.most_disrupted.map(float)),
             ("records", Some(self.records)),
+            ("most", Some(float(self.published_most))),
+            ("copies", Some(self.copies)),
             ("frames", Some(self.frames)),
             ("bytes", Some(self.bytes)),
             ("minutes", Some(self.minutes)),
@@ -159,7 +169,9 @@ pub fn diff(base: &[Row], head: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, diff, table};
+    use super::super::director::play;
+    use super::super::draw::draw;
+    use super::{Row, diff, float, table};
 
     fn row(run: &str) -> Row {
         Row {
@@ -169,6 +181,8 @@ mod tests {
             starts: Some(8),
             most_disrupted: Some(1),
             records: 12.5,
+            published_most: 20,
+            copies: 1.25,
             frames: 400.0,
             bytes: 52_000.0,
             minutes: 9.0,
@@ -197,6 +211,23 @@ mod tests {
                 vec!["seed 3", "only in the second"],
             ]
         );
+    }
+
+    #[test]
+    fn what_one_machine_signed_and_how_often_a_record_came_are_figures_like_others() {
+        let louder = Row { published_most: 30, copies: 2.5, ..row("seed 1") };
+        let told = diff(&[row("seed 1")], &[louder]);
+        let lines: Vec<Vec<&str>> =
+            told.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
+        assert_eq!(lines, [vec!["seed 1", "most", "20 → 30", "+50.0 %"], vec!["seed 1", "copies", "1.25 → 2.50", "+100.0 %"]]);
+    }
+
+    #[test]
+    fn a_seed_is_told_with_both_as_a_measured_rollout_is() {
+        let outcome = play(&draw(2).beginning(60_000));
+        let row = Row::of("seed 2", &outcome);
+        assert!(row.copies >= 1.0 && row.copies < 10.0, "{row:?}");
+        assert!(float(row.published_most) >= row.records && row.records > 0.0, "{row:?}");
     }
 
     #[test]
