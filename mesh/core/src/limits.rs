@@ -48,6 +48,9 @@ pub const OVERTAKE_AFTER_MS: u64 = 600_000;
 /// How long a version on trial whose time is over may say nothing of its health after this node restarted, in milliseconds:
 /// a few looks of an ordinary check.
 pub const HEALTH_AFTER_START_MS: u64 = 120_000;
+/// So long after it woke, in milliseconds, or as long as it takes to confirm if that is less, nothing is vouched for: a few looks
+/// of an ordinary check. A supervisor waits a minute longer than the upgrade's time.
+pub const LOOK_AFTER_WAKING_MS: u64 = 30_000;
 /// A machine whose awake clock has fallen behind the boot clock by so many milliseconds more has slept.
 pub const SLEPT_MS: u64 = 1_000;
 /// Most blobs that a status record says its node can serve.

@@ -30,7 +30,7 @@ use super::operator::{Operator, node_secret, product};
 
 /// Documents that are kept for who replays them.
 const HANDED: usize = 256;
-/// Whoever sleeps for so long has to be found healthy anew, in milliseconds: more than a core needs to notice, whatever its clocks.
+/// Who sleeps for so long, in milliseconds, has not been healthy meanwhile: more than a core needs to notice, whatever its clocks.
 const NO_NAP_MS: u64 = 2_000;
 /// What the second byte of a frame says: see `docs/PROTOCOL.md`.
 pub(super) const FRAME_KINDS: [&str; 6] = ["records", "direct", "announce", "graft", "prune", "sync"];
@@ -369,7 +369,7 @@ impl World {
             machine.slept_ms += for_ms;
             // Nobody looks meanwhile.
             if for_ms >= NO_NAP_MS {
-                machine.health.healthy_since_ms = machine.health.healthy_since_ms.map(|_| until);
+                machine.health.healthy_since_ms = machine.health.healthy_since_ms.map(|since| since + for_ms);
             }
             self.schedule(until, index, Due::Awake);
         }

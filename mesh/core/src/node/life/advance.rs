@@ -9,7 +9,7 @@ use super::stopwatch::{Absence, Stopwatch};
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
 use crate::install::Contents;
-use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, OVERTAKE_AFTER_MS, RETRY_LONGEST_MS};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, LOOK_AFTER_WAKING_MS, OVERTAKE_AFTER_MS, RETRY_LONGEST_MS};
 use crate::record::ClaimName;
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
@@ -69,6 +69,10 @@ impl Life {
                     at(attempt.proof.as_ref().map_or(now.boot, |proof| proof.due(attempt.upgrade_timeout_ms)));
                 }
                 Phase::Activating => {
+                    self.looked_at(attempt.confirm_after_ms).into_iter().for_each(&mut at);
+                    if let Some(resumed) = self.now.resumed.filter(|_| self.now.company.is_some()) {
+                        at(resumed.after_ms(LOOK_AFTER_WAKING_MS.min(attempt.upgrade_timeout_ms)));
+                    }
                     at(attempt.upgrade.due(attempt.upgrade_timeout_ms.saturating_add(self.absence_ms())));
                     if let Some(resumed) = self.now.resumed {
                         at(resumed.after_ms(HEALTH_AFTER_START_MS));
@@ -84,6 +88,7 @@ impl Life {
                     }
                 }
                 Phase::Confirmed => {
+                    self.looked_at(attempt.confirm_after_ms).into_iter().for_each(&mut at);
                     if let Some(soak) = &attempt.soak {
                         at(soak.due(attempt.soak_ms));
                     }
@@ -384,13 +389,25 @@ impl Life {
             acts.push(self.revert(now, Reason::lossy("aborted with rollback"), false));
         } else if self.now.activated.is_some() && healthy == Some(false) {
             acts.push(self.revert(now, self.health_reason("unhealthy"), true));
-        } else if !alone && confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms) {
+        } else if !alone
+            && confirmed_for.is_some_and(|held_ms| held_ms >= attempt.confirm_after_ms)
+            && self.is_looked_at(now, attempt.confirm_after_ms)
+        {
             acts.push(self.confirm(now, attempt.release));
         } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms.saturating_add(self.absence_ms()) {
             let release = attempt.release;
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);
             let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
+            if let Some(resumed) = self.has_just_begun(now, attempt) {
+                if now.boot < resumed.after_ms(LOOK_AFTER_WAKING_MS.min(attempt.upgrade_timeout_ms)) {
+                    self.now.hold = Some(Hold::Undecided(Reason::lossy("it has just been started again, or woke")));
+                } else {
+                    self.now.untried = Some(reason);
+                    acts.extend(self.insist_on_the_untried(now, release));
+                }
+                return;
+            }
             if alone && self.now.activated.is_some() && (healthy == Some(true) || undecided.is_some()) {
                 let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
                 acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
@@ -416,33 +433,6 @@ impl Life {
         }
     }
 
-    /// What does not count as time of the agent itself on trial: that in which its machine was off or asleep. Any other product is waited for
-    /// as long as it takes; an agent has to be done before its supervisor ends it, which gives it its whole time in each run of the
-    /// machine. So what it had in all its runs decides, and one that takes its machine down again and again is judged like any
-    /// other, or has used up its starts first.
-    fn absence_ms(&self) -> u64 {
-        self.now.company.map_or(0, |_| self.kept.absence.ms())
-    }
-
-    /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a
-    /// check that has no judgement, or had none until now, or has not looked yet since this node restarted. `None`: it fails,
-    /// has never said anything, or has had all its time to be healthy in.
-    fn undecided(&self, now: Now) -> Option<Reason> {
-        self.now.activated?;
-        let resumed = self.now.resumed.filter(|_| self.now.company.is_none());
-        match &self.now.health {
-            Some((super::Health::Unknown(reason), _)) => Some(reason.clone()),
-            Some((super::Health::Healthy, _)) => {
-                (self.now.unclear || resumed.is_some()).then(|| Reason::lossy("it is healthy, and has to stay so for a while"))
-            }
-            Some((super::Health::Failing(_), _)) => None,
-            None => {
-                let looking = resumed.is_some_and(|resumed| now.boot < resumed.after_ms(HEALTH_AFTER_START_MS));
-                looking.then(|| Reason::lossy("nobody has looked yet since this node started or woke"))
-            }
-        }
-    }
-
     /// Soak: vouch at its end when health has held, fail when it does not.
     fn soak(&mut self, now: Now, acts: &mut Vec<Act>) {
         let Some(attempt) = &self.kept.attempt else { return };
@@ -459,7 +449,7 @@ impl Life {
         self.now.hold = None;
         if self.healthy() == Some(false) {
             acts.extend(self.regress(&verdict));
-        } else if elapsed_ms >= attempt.soak_ms && held {
+        } else if elapsed_ms >= attempt.soak_ms && held && self.is_looked_at(now, attempt.confirm_after_ms) {
             self.kept.phase = Phase::Soaked;
             acts.extend(self.conclude(verdict));
         }

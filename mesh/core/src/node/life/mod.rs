@@ -15,6 +15,7 @@ pub(crate) mod report;
 pub(crate) mod stopwatch;
 #[cfg(test)]
 mod tests;
+mod trial_time;
 
 use alloc::vec::Vec;
 
@@ -26,7 +27,7 @@ use super::hold::Hold;
 use super::input::{Health, LocalPolicy};
 use super::keys::{decode_with, encode_with};
 use crate::digest::Digest;
-use crate::limits::{DENIED, SLEPT_MS, VERDICTS};
+use crate::limits::{DENIED, LOOK_AFTER_WAKING_MS, SLEPT_MS, VERDICTS};
 use crate::number::Sequence;
 use crate::record::ClaimName;
 use crate::record::status::{Claim, HoldNotice, Outcome, Phase, RolloutSeen, Running, Section, Verdict};
@@ -132,6 +133,8 @@ pub(crate) struct Volatile {
     pub(crate) health: Option<(Health, Time)>,
     /// How far the awake clock lagged behind the boot clock when the machine was last known to be awake.
     pub(crate) slept_ms: Option<u64>,
+    /// When it woke last.
+    pub(crate) woke: Option<Time>,
     pub(crate) blocked: Vec<HoldNotice>,
     pub(crate) policy: LocalPolicy,
     /// When the standing claim was made.
@@ -314,11 +317,11 @@ impl Life {
         }
     }
 
-    /// Nobody looked while the machine slept, and what is told of health is told when it changes: so health has held since it
-    /// woke (design, section 6), and whoever had not looked yet has time to. With every input, before anything is decided.
+    /// Time asleep is none in which health held, for nobody looked: what is told of health is told when it changes. With every
+    /// input, before anything is decided.
     fn woken(&mut self, now: Now) {
         let slept_ms = now.boot.0.saturating_sub(now.awake_ms);
-        let Some(before_ms) = self.now.slept_ms else {
+        let Some(before_ms) = self.now.slept_ms.filter(|before_ms| *before_ms <= slept_ms) else {
             self.now.slept_ms = Some(slept_ms);
             return;
         };
@@ -327,13 +330,24 @@ impl Life {
             return;
         }
         self.now.slept_ms = Some(slept_ms);
+        self.now.woke = Some(now.boot);
         if let Some((Health::Healthy, since)) = &mut self.now.health {
-            *since = now.boot;
+            *since = since.after_ms(slept_ms - before_ms).min(now.boot);
         }
         if self.kept.phase == Phase::Activating {
             self.now.resumed = Some(now.boot);
             self.kept.absence.sleep(slept_ms - before_ms);
         }
+    }
+
+    /// From when on a look at the version counts that was taken since the machine woke; `None`: it did not sleep.
+    fn looked_at(&self, confirm_after_ms: u64) -> Option<Time> {
+        self.now.woke.map(|woke| woke.after_ms(confirm_after_ms.min(LOOK_AFTER_WAKING_MS)))
+    }
+
+    /// Whether somebody has looked at it since (design, section 6: health holds at the end of a soak).
+    fn is_looked_at(&self, now: Now, confirm_after_ms: u64) -> bool {
+        self.looked_at(confirm_after_ms).is_none_or(|at| at <= now.boot)
     }
 
     /// For how long health has held without a break.

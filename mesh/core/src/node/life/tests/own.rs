@@ -205,6 +205,28 @@ fn time_in_which_its_machine_slept_is_no_time_of_the_agent_on_trial() {
 }
 
 #[test]
+fn an_agent_whose_machine_wakes_late_in_its_time_is_looked_at_first_and_not_blamed() {
+    // A peer answers as soon as the machine is awake.
+    let mut runs = Runs::new();
+    runs.life.now.company = Some(false);
+    runs.life.report(runs.at(), Report::Health(Health::Healthy));
+    assert_eq!(runs.runs(595), []);
+    runs.sleeps(3_600);
+    runs.life.now.company = Some(true);
+    assert_eq!(runs.runs(4), []);
+    assert_eq!(runs.runs(1), [Step::Confirm { release: runs.ordered.release }]);
+    // Its service was stopped for longer than its time.
+    let mut runs = Runs::new();
+    assert_eq!(runs.runs(60), []);
+    runs.restarts(3_600, false);
+    assert_eq!(runs.runs(10), []);
+    assert!(matches!(runs.life.now.hold, Some(Hold::Undecided(_))));
+    runs.life.report(runs.at(), Report::Health(Health::Healthy));
+    assert_eq!(runs.runs(4), []);
+    assert_eq!(runs.runs(1), [Step::Confirm { release: runs.ordered.release }]);
+}
+
+#[test]
 fn an_agent_that_says_nothing_of_itself_is_to_blame_once_it_had_its_time_in_all_its_runs() {
     // Two seconds of it went by in the hand-over.
     Runs::new().ends_in_blame_after(598);

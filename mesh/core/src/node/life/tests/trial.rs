@@ -202,7 +202,7 @@ fn advance_at(life: &mut Life, at: Now, mission: &Mission) -> Vec<Step> {
 }
 
 #[test]
-fn what_was_healthy_before_the_machine_slept_is_confirmed_only_once_that_has_held_since_it_woke() {
+fn what_was_healthy_before_the_machine_slept_is_confirmed_only_once_it_was_looked_at_since() {
     let ordered = mission("r", 2);
     let mut life = activating(&ordered);
     life.report(now(SECOND), Report::Activated { release: ordered.release });
@@ -211,10 +211,25 @@ fn what_was_healthy_before_the_machine_slept_is_confirmed_only_once_that_has_hel
     let slept_ms = 600 * SECOND;
     let woke = woken_at(2 * SECOND, slept_ms);
     assert_eq!(advance_at(&mut life, woke, &ordered), []);
-    assert_eq!(life.deadline(woke), Some(Time(woke.boot.0 + ordered.confirm_after_ms)));
+    assert_eq!(life.deadline(woke), Some(Time(woke.boot.0 + 4 * SECOND)), "it has held for one");
+    assert_eq!(life.deadline(woken_at(6 * SECOND, slept_ms)), Some(Time(woke.boot.0 + ordered.confirm_after_ms)));
     // The monitor found it as it was, and says nothing.
     assert_eq!(advance_at(&mut life, woken_at(6 * SECOND, slept_ms), &ordered), []);
     let held = advance_at(&mut life, woken_at(7 * SECOND, slept_ms), &ordered);
+    assert_eq!(held, [Step::Confirm { release: ordered.release }]);
+}
+
+#[test]
+fn health_that_holds_whenever_a_machine_is_awake_is_held_however_short_that_is() {
+    let ordered = Mission { confirm_after_ms: 60 * SECOND, ..mission("r", 2) };
+    let mut life = activating(&ordered);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    life.report(now(SECOND), Report::Health(Health::Healthy));
+    assert_eq!(advance_at(&mut life, woken_at(40 * SECOND, 0), &ordered), []);
+    let slept_ms = 300 * SECOND;
+    assert_eq!(advance_at(&mut life, woken_at(40 * SECOND, slept_ms), &ordered), []);
+    assert_eq!(advance_at(&mut life, woken_at(69 * SECOND, slept_ms), &ordered), []);
+    let held = advance_at(&mut life, woken_at(70 * SECOND, slept_ms), &ordered);
     assert_eq!(held, [Step::Confirm { release: ordered.release }]);
 }
 
