@@ -70,8 +70,8 @@ impl Settings {
     pub fn from_config(config: &Config, product: &Product, own: Option<Own>) -> Option<Self> {
         let how = config.products.get(product)?.clone();
         let helper = matches!(how.activator, Activator::Helper(_));
-        // An agent that asked to be replaced is silent while it ends.
-        let grace = Grace::within(config.supervise.stop_timeout.min(config.supervise.silence));
+        // An agent that asked to be replaced is silent while it ends, and its last sign of life may be a third of that old.
+        let grace = Grace::within(config.supervise.stop_timeout.min(config.supervise.silence * 2 / 3));
         let own = own.filter(|_| config.own_product() == Some(product));
         let boot = if config.own_product() == Some(product) { this_process() } else { this_boot() };
         Some(Self {

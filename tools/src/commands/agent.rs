@@ -47,11 +47,11 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         Err(ConfigError::UnknownKey { .. }) if is_supervised(variable) && !args.check => Config::load_leniently(&args.config),
         loaded => loaded.map(|config| (config, Vec::new())),
     };
-    let (mut config, unknown) = loaded.map_err(|error| Failure::invalid_by("the agent does not start", error))?;
+    let (config, unknown) = loaded.map_err(|error| Failure::invalid_by("the agent does not start", error))?;
     let filter = log_filter(&args.config, &config.log_filter)?;
     let ground = check_ground(&args.config);
     if args.check {
-        ground.map_err(|error| Failure::invalid_by("the agent would only observe", error))?;
+        ground.map_err(|error| Failure::invalid_by("the agent would run all the same", error))?;
         println!("{} is a valid configuration", args.config.display());
         return Ok(ExitCode::SUCCESS);
     }
@@ -60,11 +60,10 @@ pub(crate) fn run(args: AgentArgs) -> Result<ExitCode, Failure> {
         tracing::warn!("{}: unknown key `{key}` is passed over: it is for another build", args.config.display());
     }
     if let Err(error) = &ground {
-        // What it does with all rights would be for others to say.
-        tracing::error!("the configuration can be changed by others: {error}");
-        config.only_observe();
+        // It stops nothing for that: a fleet whose files are so would not even get the release that mends them.
+        tracing::error!("others may say what this agent runs with all rights: {error}");
     }
-    if !unknown.is_empty() || ground.is_err() {
+    if !unknown.is_empty() {
         config.observed().for_each(|product| tracing::warn!("{product} is only observed"));
     }
     let parent = Parent::from_environment(variable);
@@ -118,10 +117,11 @@ pub(crate) fn begin_log_to(writer: BoxMakeWriter, format: LogFormat, filter: Env
 }
 
 /// Done when this process is told to stop: by SIGTERM or SIGINT, and, where nobody who supervises it passes that on, by SIGHUP,
-/// which a terminal that closes sends too. SIGUSR1 and SIGUSR2 mean nothing to it. From here on none of them ends the process by
+/// which a terminal that closes sends too, unless this process was started to outlive that (`nohup`). SIGUSR1 and SIGUSR2 mean nothing to it. From here on none of them ends the process by
 /// itself.
 pub(crate) fn stop_signal(supervised: bool) -> std::io::Result<impl Future<Output = ()> + Send> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let passes_hangups = supervised || ignores_hangups();
     let mut hangup = signal(SignalKind::hangup())?;
     let (mut user1, mut user2) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
     Ok(async move {
@@ -133,12 +133,21 @@ pub(crate) fn stop_signal(supervised: bool) -> std::io::Result<impl Future<Outpu
                 _ = user1.recv() => "SIGUSR1",
                 _ = user2.recv() => "SIGUSR2",
             };
-            if passed_over == "SIGHUP" && !supervised {
+            if passed_over == "SIGHUP" && !passes_hangups {
                 return;
             }
             tracing::info!("{passed_over} is passed over");
         }
     })
+}
+
+/// Whether whoever started this process had it ignore SIGHUP: asked before that is changed.
+fn ignores_hangups() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The lowest bit is signal 1.
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 fn failure(error: AgentError) -> Failure {

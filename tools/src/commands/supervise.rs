@@ -56,7 +56,7 @@ pub(crate) fn run(args: &SuperviseArgs) -> Result<ExitCode, Failure> {
     begin_log_to(writer, settings.log_format, EnvFilter::new("info"))?;
     // Never a reason not to run: this process may be all that brings a machine back that nobody can visit.
     if let Err(error) = check_ground(&settings.config) {
-        tracing::error!("the configuration can be changed by others: {error}");
+        tracing::error!("others may say what this supervisor runs with all rights: {error}");
     }
     let own = std::env::current_exe().map_err(|source| Failure::failed("cannot find this program", source))?;
     let service = match std::env::var(SOCKET).map(|name| Notifier::connect(&name)) {
