@@ -48,7 +48,7 @@ pub struct Executor {
     pub(super) disk: Arc<Disk>,
     pub(super) starter: Starter,
     hooks: HooksConfig,
-    manner: Manner,
+    pub(super) manner: Manner,
     pub(super) stopping: watch::Receiver<bool>,
     grace: Grace,
     /// What runs, as far as this run of the agent knows, and how often something was started.
@@ -64,7 +64,9 @@ pub struct Executor {
     pub(super) held_up: Arc<AtomicBool>,
     pub(super) pauses: Pauses,
     /// Somebody goes on with what start-up cannot finish.
-    is_heard: bool,
+    pub(super) is_heard: bool,
+    /// The machine started from something else than the confirmed version.
+    strayed: bool,
 }
 
 pub(super) enum Stopped {
@@ -93,6 +95,7 @@ impl Executor {
             held_up: Arc::default(),
             pauses: Pauses::default(),
             is_heard: false,
+            strayed: false,
         }
     }
 
@@ -127,8 +130,8 @@ impl Executor {
     }
 
     /// Which version runs: what `current` leads to, unless it is known that this is not what was started.
-    fn what_runs(&self, found: &Found) -> Option<Running> {
-        self.starter.origin().running(found)
+    pub(super) fn what_runs(&self, found: &Found) -> Option<Running> {
+        self.starter.origin().running(found).filter(|_| !self.strayed)
     }
 
     /// The starter.
@@ -245,21 +248,10 @@ impl Executor {
         let denied = found.denied.iter().flat_map(Denied::named).collect();
         let claim = open.and_then(|(claim, _)| claim);
         let failed = found.denied_last().and_then(|denied| Some(Box::new((denied.claim?, denied.reason.clone()))));
+        self.strayed = trial.is_none() && self.has_strayed(&found).await?;
         let (running, floor) = (self.what_runs(&found), found.floor());
         let going_back = None;
         Some(Recovered { running, floor, trial, going_back, reverted, at_fault, claim, failed, staged, denied })
-    }
-
-    /// What is told at start-up of a way back that does not end: it is gone on with by the core's orders, which may have something
-    /// else to put in its place. `None` where nobody listens to that, or there may be an end.
-    fn unfinished(&self, found: &Found) -> Option<Recovered> {
-        let entry = machine::held_up(found).filter(|_| self.is_heard)?;
-        let Entry { transaction, mark: Mark::Revert { reason, at_fault, .. } } = entry else { return None };
-        let going_back = Some(Box::new((transaction.contents.release, reason.clone(), *at_fault)));
-        let denied = found.denied.iter().flat_map(Denied::named).collect();
-        let claim = transaction.claim;
-        let at_rest = Recovered::at_rest(self.what_runs(found), found.floor());
-        Some(Recovered { going_back, claim, denied, ..at_rest })
     }
 
     /// Goes back after an operation of a recovered trial failed; where that leads.
@@ -334,6 +326,9 @@ impl Executor {
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Staged { release }),
         };
+        if self.strayed && found.standing().is_some_and(|confirmed| confirmed.contents.release == release) {
+            return failed(&Failure::of_the_device("the machine left this version, which is confirmed, for another system"));
+        }
         if found.good().is_none()
             && let Err(missing) = self.starter.leads_back()
         {
@@ -404,6 +399,10 @@ impl Executor {
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Confirmed { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,
+            Err(Stopped::Failed(operation, failure)) if matches!(*operation, Operation::Hook(..)) => {
+                let at_fault = failure.at_fault && failure.answered;
+                Outcome::Report(Report::ConfirmFailed { release, reason: failure.with_output(), at_fault })
+            }
             Err(Stopped::Failed(_, failure)) => {
                 tracing::error!(product = %self.product, %failure, "cannot confirm yet; tried again");
                 Outcome::Again
@@ -556,6 +555,8 @@ impl Executor {
         let reason = reason.as_ref().map(Reason::as_str);
         let done = ending(&self.stopping, self.grace, hook(&self.hooks, place, &launch, reason)).await?;
         match (done, place) {
+            // By it the boot loader is told to stay with a version.
+            (Err(failure), Hook::BeforeConfirm) if machine::is_asked(self.manner) => Ok(Err(failure)),
             (Err(failure), Hook::AfterStage | Hook::BeforeConfirm | Hook::AfterConfirm) => {
                 tracing::warn!(product = %self.product, %failure, output = failure.output, "the install goes on all the same");
                 Ok(Ok(()))

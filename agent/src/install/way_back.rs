@@ -7,9 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use groundswell_core::install::machine::{self, is_asked};
 use groundswell_core::install::recovery::Recovery;
-use groundswell_core::install::{Entry, Mark, Operation, Way};
+use groundswell_core::install::{Confirmed, Denied, Entry, Found, Mark, Operation, Way};
 use groundswell_core::limits::TRIES_BACK;
+use groundswell_core::node::input::Recovered;
 use tokio::time::sleep;
 
 use super::disk::Failure;
@@ -91,8 +93,11 @@ impl Executor {
         let goes_back = operations.iter().any(|operation| matches!(noted(operation), Some(Mark::Revert { .. })));
         let goes_down = matches!(operations.last(), Some(Operation::Restart(..)));
         let goes_down_anyway = goes_down && operations.iter().any(is_unset);
+        let goes_next =
+            operations.iter().filter_map(noted).any(|mark| matches!(mark, Mark::Revert { way: Way::Next { .. }, .. }));
         let lasts = operations.iter().filter_map(noted).any(has_lasted);
         let before_restart = operations.iter().rev().nth(1).filter(|_| goes_down);
+        let mut is_back = false;
         for operation in operations {
             let closes = closes(operation);
             if unpointed.is_some() {
@@ -111,28 +116,34 @@ impl Executor {
                 self.pending.push(operation.clone());
                 continue;
             }
+            // Each of these may take its whole grace.
+            if *self.stopping.borrow() {
+                return WayBack::Stopping;
+            }
             let failure = match self.attempt(operation).await {
-                Ok(()) => continue,
+                Ok(()) => {
+                    is_back |= matches!(operation, Operation::Booted(..) | Operation::Left(..));
+                    continue;
+                }
                 Err(Stopped::Stopping) => return WayBack::Stopping,
                 Err(Stopped::Failed(_, failure)) => failure,
             };
             tracing::error!(product = %self.product, %operation, %failure, "on the way back");
             match operation {
                 // The machine runs what is left, or comes up with it the next time.
-                Operation::Booted(..) => {
+                Operation::Booted(..) | Operation::Left(..) => {
                     return WayBack::Unfinished(Unfinished { answered: failure.answered, failure });
-                }
-                Operation::Left(..) if failure.answered => {
-                    return WayBack::Unfinished(Unfinished { answered: true, failure });
                 }
                 // Its command says so again and again: that nothing is there to be stopped, for all that can be known.
                 Operation::Stop(..) if goes_back && !goes_down && lasts && failure.answered => self.trouble.add(failure),
+                // What is left does not run any more. Should the boot loader take it again, the next start of the agent finds that.
+                Operation::Start(..) | Operation::Stop(..) if is_back || (goes_next && lasts) => self.trouble.add(failure),
                 // Nothing runs, or what was to be left does; of a machine that is to be restarted once more that is known.
                 Operation::Start(..) | Operation::Stop(..) if goes_back && !goes_down_anyway => {
                     self.trouble.add(failure.clone());
                     return WayBack::Unfinished(Unfinished { failure, answered: goes_down });
                 }
-                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) | Operation::Left(..) => {
+                Operation::Start(..) | Operation::Keep(..) | Operation::Stop(..) | Operation::Hook(..) => {
                     self.trouble.add(failure);
                 }
                 // The journal is closed last: what is still missing tells that the version was left.
@@ -152,6 +163,47 @@ impl Executor {
             }
         }
         unpointed.map_or(WayBack::Done, |failure| WayBack::Unfinished(failure.into()))
+    }
+
+    /// What is told at start-up of a way back that does not end: it is gone on with by the core's orders, which may have something
+    /// else to put in its place. `None` where nobody listens to that, or there may be an end.
+    pub(super) fn unfinished(&self, found: &Found) -> Option<Recovered> {
+        let entry = machine::held_up(found).filter(|_| self.is_heard)?;
+        let Entry { transaction, mark: Mark::Revert { reason, at_fault, .. } } = entry else { return None };
+        let going_back = Some(Box::new((transaction.contents.release, reason.clone(), *at_fault)));
+        let denied = found.denied.iter().flat_map(Denied::named).collect();
+        let claim = transaction.claim;
+        let at_rest = Recovered::at_rest(self.what_runs(found), found.floor());
+        Some(Recovered { going_back, claim, denied, ..at_rest })
+    }
+
+    /// Whether a machine at rest started from something else than the confirmed version, which is made the next one again then.
+    /// Boot loaders leave a system that does not come up, whatever was decided before. `None`: the device stops.
+    pub(super) async fn has_strayed(&mut self, found: &Found) -> Option<bool> {
+        let Some(Confirmed { slot, contents }) = found.standing().filter(|_| found.open().is_none() && is_asked(self.manner))
+        else {
+            return Some(false);
+        };
+        let (slot, contents) = (*slot, contents.clone());
+        match self.perform(&Operation::Booted(slot, contents.clone())).await {
+            Ok(()) => Some(false),
+            Err(Stopped::Stopping) => None,
+            Err(Stopped::Failed(_, failure)) if !failure.answered => {
+                tracing::warn!(product = %self.product, %failure, "taken for what is confirmed");
+                Some(false)
+            }
+            Err(Stopped::Failed(_, failure)) => {
+                tracing::error!(product = %self.product, %failure, output = failure.output, "the machine left the confirmed version");
+                match self.attempt(&Operation::Start(slot, contents)).await {
+                    Err(Stopped::Stopping) => return None,
+                    Err(Stopped::Failed(_, failure)) => {
+                        tracing::error!(product = %self.product, %failure, "it cannot be made the next one");
+                    }
+                    Ok(()) => {}
+                }
+                Some(true)
+            }
+        }
     }
 
     /// Does one operation; what starts or stops a version is tried a few times.

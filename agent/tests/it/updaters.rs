@@ -26,6 +26,8 @@ use tokio::sync::mpsc;
 
 use crate::workshop::{Workshop, claim};
 
+mod boot_loaders;
+
 const ADAPTERS: [&str; 3] = ["rauc", "swupdate", "ostree"];
 
 struct Board {
@@ -355,48 +357,6 @@ async fn with_each_updater_a_first_system_that_is_unhealthy_gives_way_to_the_one
             assert_eq!(recovered.reverted, Some((one.release, Reason::lossy("unhealthy"))), "{adapter}");
             assert_eq!((recovered.running, board.next_version().as_str()), (None, "0.9"), "{adapter}");
         }
-    }
-}
-
-#[tokio::test]
-async fn s6_where_nothing_leads_back_the_machine_is_restarted_all_the_same_and_its_boot_loader_has_its_chance() {
-    for adapter in ADAPTERS {
-        let mut board = Board::on_two_without_a_way_back(adapter).await;
-        let two = board.two.clone();
-        // An agent that dies soon after each start comes to it as well.
-        for _ in 0..2 {
-            let tried = board.workshop.lines("machine/ran").len();
-            board.recovers_until(|board| board.workshop.lines("machine/ran").len() > tried + 6).await;
-        }
-        board.recovers_until(|board| board.restarts() == 2).await;
-        // The boot loader takes the other system, for this once.
-        let (new, old) = (board.next(), if board.next() == "a" { "b" } else { "a" });
-        board.note("next", old);
-        board.boot();
-        board.note("next", &new);
-        let mut executor = board.hasty().await;
-        let recovered = executor.recover().await.unwrap();
-        assert_eq!(recovered.reverted, Some((two.release, Reason::lossy("unhealthy"))), "{adapter}");
-        assert_eq!(recovered.running.map(|running| running.release), Some(board.one.release), "{adapter}");
-        assert_eq!((board.restarts(), board.next_version().as_str()), (2, "1.0"), "{adapter}: from now on");
-    }
-}
-
-#[tokio::test]
-async fn s6_a_machine_that_never_goes_back_is_restarted_three_times_and_then_stays_and_is_told() {
-    for adapter in ADAPTERS {
-        let mut board = Board::on_two_without_a_way_back(adapter).await;
-        for restart in 0..3 {
-            board.recovers_until(|board| board.restarts() == 2 + restart).await;
-            board.boot();
-        }
-        let asked = board.asked();
-        board.recovers_until(|board| board.asked() > asked + 10).await;
-        assert_eq!((board.restarts(), board.next_version().as_str()), (4, "2.0"), "{adapter}: the hand-over's, and three");
-        let mut bench = board.workshop.begun_device();
-        let Report::Blocked(holds) = bench.next().await else { panic!("{adapter}: nothing true could be told") };
-        assert!(holds.iter().any(|hold| hold.code == HoldCode::DeviceFault), "{adapter}: {holds:?}");
-        bench.shutdown().await;
     }
 }
 

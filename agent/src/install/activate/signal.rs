@@ -118,24 +118,40 @@ impl Teller {
             let why = format!("cannot read the process id in {file}: {error}");
             if error.kind() == io::ErrorKind::NotFound { Untold::Gone(why) } else { Untold::Refused(why) }
         };
-        let open = open_regular(&self.config.pid_file, Link::Refused).map_err(unreadable)?;
-        let stepped_seconds = booted().saturating_sub(self.booted);
-        let written = Written { stepped_seconds, ..Written::of(&open).map_err(unreadable)? };
-        let text = String::from_utf8_lossy(&read_bounded(open, MOST_BYTES).map_err(unreadable)?).into_owned();
-        // 1 is the machine's own first process; 0 and less are groups of processes.
-        let number = text.trim().parse::<i32>().ok().filter(|id| *id > 1).and_then(Pid::from_raw);
-        let process = number.ok_or_else(|| Untold::Refused(format!("{file} does not hold a process id")))?;
         let signal = match self.config.signal {
             TellSignal::Hup => Signal::HUP,
             TellSignal::Usr1 => Signal::USR1,
             TellSignal::Usr2 => Signal::USR2,
             TellSignal::Term => Signal::TERM,
         };
+        let open = match open_regular(&self.config.pid_file, Link::Refused).map_err(unreadable) {
+            // Its file went; it runs what it was told of.
+            Err(gone @ Untold::Gone(_)) => return self.tell_again(signal).unwrap_or(Err(gone)),
+            open => open?,
+        };
+        let stepped_seconds = booted().saturating_sub(self.booted);
+        let written = Written { stepped_seconds, ..Written::of(&open).map_err(unreadable)? };
+        let text = String::from_utf8_lossy(&read_bounded(open, MOST_BYTES).map_err(unreadable)?).into_owned();
+        // 1 is the machine's own first process; 0 and less are groups of processes.
+        let number = text.trim().parse::<i32>().ok().filter(|id| *id > 1).and_then(Pid::from_raw);
+        let process = number.ok_or_else(|| Untold::Refused(format!("{file} does not hold a process id")))?;
         let may = |run| if self.told == Told::Process(run) { Ok(()) } else { written.names(run, launch.folder()) };
         proc::signal_if(process, signal, may).map_err(|untold: Untold| {
             let number = process.as_raw_nonzero();
             untold.because(|why| format!("{file} names process {number}, which cannot be signalled: {why}"))
         })
+    }
+}
+
+impl Teller {
+    /// Signals the process that was told of the version on trial, if it is still there.
+    fn tell_again(&self, signal: Signal) -> Option<Result<Run, Untold>> {
+        let Told::Process(run) = self.told else { return None };
+        let same = |found| if found == run { Ok(()) } else { Err(Untold::Gone("it has ended".to_owned())) };
+        match proc::signal_if(run.process()?, signal, same) {
+            Err(Untold::Gone(_)) => None,
+            told => Some(told),
+        }
     }
 }
 
@@ -192,6 +208,11 @@ impl Written {
         let written = self.at.saturating_add(SLACK_SECONDS).saturating_add(self.stepped_seconds);
         if started <= written || by_another_clock {
             Ok(())
+        } else if self.at < booted {
+            // Of an earlier run of the machine, or of this one before its clock was set: then the process may be the one.
+            Err(Untold::Refused(
+                "the file is older than the machine's boot, and the process does not run from the product's folder".to_owned(),
+            ))
         } else {
             Err(Untold::Gone("it was started after the file was written".to_owned()))
         }

@@ -93,7 +93,7 @@ fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
     let gives_way = |open: &Entry| {
         // A stage that could not even be given back (a full disk) touched the idle slot alone: it is begun again.
         let is_stage = open.mark == Mark::Stage;
-        is_stage || (held_up(found).is_some() && open.transaction.contents != Contents::of(install))
+        is_stage || (held_up(found).is_some() && open.transaction.contents.build() != Contents::of(install).build())
     };
     if let Some(open) = found.open().filter(|open| !gives_way(open)) {
         return Err(Refusal::Unconfirmed(open.transaction.contents.version.clone()));
@@ -409,7 +409,8 @@ pub(super) fn back(found: &Found, transaction: &Transaction, cause: &Cause, way:
 }
 
 /// Whether the machine is asked which version it runs.
-pub(super) fn is_asked(manner: Manner) -> bool {
+#[must_use]
+pub fn is_asked(manner: Manner) -> bool {
     manner.restarts_machine && manner.counted != Counted::Elsewhere
 }
 

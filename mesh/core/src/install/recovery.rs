@@ -78,12 +78,15 @@ pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation,
     reverted(found, transaction, &Cause { at_fault: cause.at_fault && was_tried, ..cause.clone() }, &way, manner)
 }
 
-/// The next try after a way back could not be finished. `answered`: what was asked whether the machine runs the old version
+/// The next try after a way back, or a confirm, could not be finished. `answered`: what was asked whether the machine runs the old version
 /// said that it does not. Then that is made the next one again and the machine restarted, [`RESTARTS_BACK`] times; so it is
 /// where nothing was said [`TRIES_BACK`] times. Beyond that it is only asked again: the transaction stays open until the old
 /// version runs.
 #[must_use]
 pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
+    if let Some(Entry { transaction, mark: Mark::Confirm }) = found.open() {
+        return confirm_again(found, transaction, manner, answered);
+    }
     if let Some(Entry { transaction, mark: Mark::Revert { reason, at_fault, way, .. } }) = found.open()
         && let Way::Restarting { boot, missed, .. } = way
         && (answered || is_asked(manner))
@@ -102,6 +105,30 @@ pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
         return again.unwrap_or_else(|| recover(found, manner));
     }
     recover(found, manner)
+}
+
+/// A confirm that could not be finished. `answered`: the machine does not run what was being confirmed, which goes back then. Where
+/// nothing can be said of that, what was decided stands.
+fn confirm_again(found: &Found, transaction: &Transaction, manner: Manner, answered: bool) -> Recovery {
+    if !answered || !is_asked(manner) || is_blessed(found, transaction) {
+        return settled(confirmed(found, transaction));
+    }
+    let reason = format!("the machine did not start from {} when that was being confirmed", transaction.contents.version);
+    let cause = Cause { reason: Reason::lossy(&reason), at_fault: true };
+    reverted(found, transaction, &cause, &Way::Next { boot: found.boot.clone() }, manner)
+}
+
+/// Whether the file that says so is written.
+fn is_blessed(found: &Found, transaction: &Transaction) -> bool {
+    found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents == transaction.contents)
+}
+
+fn confirmed(found: &Found, transaction: &Transaction) -> Vec<Operation> {
+    let (to, contents) = (transaction.to, &transaction.contents);
+    let mut operations = vec![Operation::Point(Some(to)), Operation::Keep(to, contents.clone())];
+    operations.extend(blessing(found, transaction));
+    operations.extend(blessed(transaction));
+    operations
 }
 
 fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -> Recovery {
@@ -186,9 +213,12 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
         }
         // It is decided, so it runs first: a disk that takes no writes only keeps it from being told.
         Mark::Confirm => {
-            let mut operations = vec![Operation::Point(Some(to)), Operation::Keep(to, contents.clone())];
-            operations.extend(blessing(found, transaction));
-            operations.extend(blessed(transaction));
+            let mut operations = Vec::new();
+            // Nothing was told of it yet, and its boot loader may have left it since.
+            if is_asked(manner) && !is_blessed(found, transaction) {
+                operations.push(Operation::Booted(to, contents.clone()));
+            }
+            operations.extend(confirmed(found, transaction));
             settled(operations)
         }
         Mark::Revert { reason, at_fault, way, .. } => {

@@ -3,7 +3,7 @@
 
 use groundswell_core::digest::Digest;
 use groundswell_core::install::machine::{self, Cause, Plan, Refusal};
-use groundswell_core::install::recovery::{Ending, give_up, recover};
+use groundswell_core::install::recovery::{Ending, give_up, recover, try_again};
 use groundswell_core::install::{
     Boot, Confirmed, Contents, Counted, Denied, Described, Entry, Found, Manner, Mark, Operation, Part, Slot, SlotState, Starts,
     Transaction, Way,
@@ -84,6 +84,27 @@ fn s6_a_decided_confirm_runs_before_it_is_written_down() {
     let place = |wanted: fn(&Operation) -> bool| operations.iter().position(wanted).unwrap();
     let (keeps, blesses) = (place(|it| matches!(it, Operation::Keep(..))), place(|it| matches!(it, Operation::Bless(_))));
     assert!(keeps < blesses && blesses < operations.len() - 1, "{operations:?}");
+}
+
+#[test]
+fn s6_a_machine_that_left_what_was_being_confirmed_is_believed_and_one_that_says_nothing_is_not() {
+    let manner = RESTARTS;
+    let deciding = found(Slot::B, upgrade(Mark::Confirm));
+    let asks = Operation::Booted(Slot::B, contents(2));
+    let blessed = Operation::Bless(Confirmed { slot: Slot::B, contents: contents(2) });
+    let operations = recover(&deciding, manner).operations;
+    assert_eq!(operations.first(), Some(&asks), "before anything is written");
+    assert!(operations.contains(&blessed));
+    let untold = try_again(&deciding, manner, false);
+    assert_eq!(untold.ending, Ending::Settled);
+    assert!(untold.operations.contains(&blessed) && !untold.operations.contains(&asks));
+    let left = try_again(&deciding, manner, true);
+    assert!(matches!(&left.ending, Ending::Reverted(release, _, true) if release == &contents(2).release), "{left:?}");
+    assert!(!left.operations.contains(&blessed) && left.operations.contains(&Operation::Start(Slot::A, contents(1))));
+    // Once it is written the floor is passed, and nothing goes back.
+    let recorded = Found { confirmed: Some(Confirmed { slot: Slot::B, contents: contents(2) }), ..deciding };
+    assert!(!recover(&recorded, manner).operations.contains(&asks));
+    assert_eq!(try_again(&recorded, manner, true).ending, Ending::Settled);
 }
 
 #[test]
