@@ -107,6 +107,10 @@ async fn no_build_is_denied_for_what_the_device_itself_could_not_do() {
         timeout(PATIENCE, restarted).await.unwrap();
         drop(executor);
         assert_eq!(workshop.lines("next"), ["none"], "{trouble:?}");
+        // Until something says that the machine does not run it any more, it is not left.
+        let no = workshop.shell("exit 1");
+        let Activator::Command(command) = &mut workshop.config.activator else { panic!("{trouble:?}") };
+        command.reboot.as_mut().unwrap().booted = no;
         workshop.boot = Boot("the third".to_owned());
         let recovered = workshop.executor().await.recover().await.unwrap();
         let (release, reason) = recovered.reverted.expect("it is over");
