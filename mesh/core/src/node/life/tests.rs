@@ -10,7 +10,7 @@ use super::{Act, Kept, Life, Mission, Turn};
 use crate::digest::{Digest, Hex32};
 use crate::documents::release::Artifact;
 use crate::install::Contents;
-use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, RETRIES, RETRY_LONGEST_MS};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, LOOK_AFTER_WAKING_MS, RETRIES, RETRY_LONGEST_MS};
 use crate::number::Sequence;
 use crate::record::status::{Claim, HoldCode, HoldNotice, Outcome, Phase, Purpose, RolloutSeen, Running};
 use crate::record::{ClaimName, Stamp};

@@ -213,7 +213,7 @@ fn an_agent_whose_machine_wakes_late_in_its_time_is_looked_at_first_and_not_blam
     assert_eq!(runs.runs(595), []);
     runs.sleeps(3_600);
     runs.life.now.company = Some(true);
-    assert_eq!(runs.runs(4), []);
+    assert_eq!(runs.runs(5), [], "noticed after one second");
     assert_eq!(runs.runs(1), [Step::Confirm { release: runs.ordered.release }]);
     // Its service was stopped for longer than its time.
     let mut runs = Runs::new();
@@ -262,7 +262,7 @@ fn the_rest_of_its_time_is_waited_for_and_no_check_that_cannot_judge_blames_it()
     let mut runs = Runs::new();
     assert_eq!(runs.runs(120), []);
     runs.restarts(7_200, true);
-    assert_eq!(runs.life.deadline(runs.at()), Some(Time((20 + HEALTH_AFTER_START_MS / SECOND) * SECOND)));
+    assert_eq!(runs.life.deadline(runs.at()), Some(Time((20 + LOOK_AFTER_WAKING_MS / SECOND) * SECOND)));
     runs.life.report(runs.at(), Report::Health(Health::Unknown(Reason::lossy("status 429"))));
     assert_eq!(runs.runs(HEALTH_AFTER_START_MS / SECOND), []);
     assert_eq!(runs.life.deadline(runs.at()), Some(Time((20 + 478) * SECOND)));
