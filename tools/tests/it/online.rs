@@ -74,8 +74,9 @@ health = {{ type = "process", interval = "200ms", timeout = "1s" }}
     if !desk.path(&config).exists() {
         desk.write(&config, &text);
     }
-    let mut child = Command::new(env!("CARGO_BIN_EXE_swell"))
-        .args([command, "--config"])
+    // Whoever runs the tests may have SIGHUP ignored.
+    let mut child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_swell"), command, "--config"])
         .arg(desk.path(&config))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -134,8 +134,9 @@ activator = {{ type = "command", run = ["/bin/sh", "-c", "{{binary}} >> {home}/s
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_swell"));
-        command.args(["helper", "--config"]).arg(self.path("helper.toml"));
+        // Whoever runs the tests may have SIGHUP ignored.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_swell"), "helper", "--config"]).arg(self.path("helper.toml"));
         command
     }
 
