@@ -44,17 +44,23 @@ async fn gets_in(member: &mut TestNode, node: &mut TestNode, way: &str) {
     node.up(member.id()).await;
 }
 
+/// So many strangers that connect to a node and say nothing.
+async fn silent_crowd(node: &TestNode, size: usize) -> Vec<Stranger> {
+    let mut crowd = Vec::new();
+    for _ in 0..size {
+        let mut silent = Stranger::start();
+        silent.connected(&node.address).await;
+        crowd.push(silent);
+    }
+    crowd
+}
+
 #[tokio::test]
 async fn silent_connections_from_one_network_keep_no_member_of_another_out() {
     // Long enough that none of them is hung up on for its silence.
     let config = Config { admit_within: 2 * PATIENCE, ..listen(Over::Tcp) };
     let mut node = TestNode::start(1, config, Password { fleet: 1, own: "member" }).await;
-    let mut crowd = Vec::new();
-    for _ in 0..UNADMITTED {
-        let mut silent = Stranger::start();
-        silent.connected(&node.address).await;
-        crowd.push(silent);
-    }
+    let _crowd = silent_crowd(&node, UNADMITTED).await;
     let mut tasks = JoinSet::new();
     let way = way_from("127.0.1.1", &node, &mut tasks).await;
     let mut member = TestNode::member(2, Over::Tcp).await;
@@ -69,12 +75,7 @@ async fn whoever_has_said_hello_keeps_its_place_whoever_comes_after_it() {
     let mut first = Stranger::start();
     first.dial(&node.address);
     let (mut stream, _) = first.hello().await;
-    let mut crowd = Vec::new();
-    for _ in 1..UNADMITTED {
-        let mut silent = Stranger::start();
-        silent.connected(&node.address).await;
-        crowd.push(silent);
-    }
+    let _crowd = silent_crowd(&node, UNADMITTED - 1).await;
     let mut tasks = JoinSet::new();
     let way = way_from("127.0.1.1", &node, &mut tasks).await;
     let mut member = TestNode::member(2, Over::Tcp).await;

@@ -73,7 +73,7 @@ impl Life {
                     if let Some(resumed) = self.now.resumed.filter(|_| self.now.company.is_some()) {
                         at(resumed.after_ms(LOOK_AFTER_WAKING_MS.min(attempt.upgrade_timeout_ms)));
                     }
-                    at(attempt.upgrade.due(attempt.upgrade_timeout_ms.saturating_add(self.absence_ms())));
+                    at(attempt.upgrade.due(self.trial_ms(attempt)));
                     if let Some(resumed) = self.now.resumed {
                         at(resumed.after_ms(HEALTH_AFTER_START_MS));
                     }
@@ -394,7 +394,7 @@ impl Life {
             && self.is_looked_at(now, attempt.confirm_after_ms)
         {
             acts.push(self.confirm(now, attempt.release));
-        } else if attempt.upgrade.elapsed_ms(now) >= attempt.upgrade_timeout_ms.saturating_add(self.absence_ms()) {
+        } else if attempt.upgrade.elapsed_ms(now) >= self.trial_ms(attempt) {
             let release = attempt.release;
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);

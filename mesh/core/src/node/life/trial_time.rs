@@ -10,8 +10,13 @@ impl Life {
     /// as long as it takes; an agent has to be done before its supervisor ends it, which gives it its whole time in each run of the
     /// machine. So what it had in all its runs decides, and one that takes its machine down again and again is judged like any
     /// other, or has used up its starts first.
-    pub(super) fn absence_ms(&self) -> u64 {
+    fn absence_ms(&self) -> u64 {
         self.now.company.map_or(0, |_| self.kept.absence.ms())
+    }
+
+    /// When the time of a trial is over, on its stopwatch.
+    pub(super) fn trial_ms(&self, attempt: &Attempt) -> u64 {
+        attempt.upgrade_timeout_ms.saturating_add(self.absence_ms())
     }
 
     /// Since when the agent itself on trial runs, or is awake, where that is less than it takes to be confirmed: nothing is known of
