@@ -180,7 +180,9 @@ pub async fn inconclusive(fleet: &mut Fleet, say: Say<'_>) -> Result<Vec<Check>,
         };
         let rollouts = fleet.agent(others.first().unwrap_or(&canary))?.api().rollouts().await.unwrap_or_default();
         let row = rollouts.into_iter().find_map(of_canary);
-        Ok(row.filter(|row| row.phase != Some(Phase::Activating)).ok_or_else(|| "it is still trying".to_owned()))
+        // Who asks was crashed and may know nothing of the canary yet; that is no answer of the canary's.
+        let says_other = |row: &NodeRow| row.phase.is_some_and(|phase| phase != Phase::Activating);
+        Ok(row.filter(says_other).ok_or_else(|| "it is still trying, or nothing of it has come".to_owned()))
     })
     .await?;
     let without_verdict = row.phase == Some(Phase::Waiting) && row.outcome.is_none() && row.error.is_none();
