@@ -24,6 +24,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::activate::Starter;
 use super::activate::leftover::run_of;
 use super::artifact::ArtifactSource;
+use super::asked::Asked;
 use super::blocks;
 use super::disk::Place;
 use super::ending::Grace;
@@ -127,6 +128,7 @@ pub enum StepRefused {
 /// One product's device: a running task.
 pub struct Device {
     steps: mpsc::Sender<Step>,
+    asked: Arc<Asked>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     /// Where a helper installs the product: what it is shown.
@@ -168,8 +170,9 @@ impl Device {
         let (steps, receiver) = mpsc::channel(STEPS);
         let (stop, stopping) = watch::channel(false);
         let place = Ground::Own { place, artifacts, opened };
-        let task = Task { settings, place, reports, stopping, held_up: Arc::default() };
-        Ok(Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: None })
+        let asked = Arc::<Asked>::default();
+        let task = Task { settings, place, reports, stopping, asked: Arc::clone(&asked), held_up: Arc::default() };
+        Ok(Self { steps, asked, stop, task: tokio::spawn(task.live(receiver)), helper: None })
     }
 
     fn beside_helper(
@@ -183,11 +186,13 @@ impl Device {
         let shown = Arc::new(Shown::default());
         let product = settings.product.clone();
         let place = Ground::Helper { socket, source: Arc::clone(&source), shown: Arc::clone(&shown) };
-        let task = Task { settings, place, reports, stopping, held_up: Arc::default() };
-        Self { steps, stop, task: tokio::spawn(task.live(receiver)), helper: Some((product, source, shown)) }
+        let asked = Arc::<Asked>::default();
+        let task = Task { settings, place, reports, stopping, asked: Arc::clone(&asked), held_up: Arc::default() };
+        Self { steps, asked, stop, task: tokio::spawn(task.live(receiver)), helper: Some((product, source, shown)) }
     }
 
-    /// Hands over a step; never waits. Steps run one after the other, in order.
+    /// Hands over a step; never waits. Steps run one after the other, in order; a confirm or revert that waits or runs already
+    /// answers for its repetition.
     /// `Fetch` and `CancelFetch` belong to the driver: here they are ignored with a warning.
     ///
     /// # Errors
@@ -196,8 +201,14 @@ impl Device {
         if let (Some((product, source, shown)), Step::Activate { .. }) = (&self.helper, &step) {
             shown.take_down(&**source, product);
         }
+        if !self.asked.note(&step) {
+            return Ok(());
+        }
         self.steps.try_send(step).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => StepRefused::Busy,
+            mpsc::error::TrySendError::Full(step) => {
+                self.asked.end(&step);
+                StepRefused::Busy
+            }
             mpsc::error::TrySendError::Closed(_) => StepRefused::Stopped,
         })
     }
@@ -261,6 +272,7 @@ struct Task {
     place: Ground,
     reports: mpsc::Sender<(Product, Report)>,
     stopping: watch::Receiver<bool>,
+    asked: Arc<Asked>,
     /// A way back cannot be finished for now.
     held_up: Arc<AtomicBool>,
 }
@@ -379,6 +391,7 @@ impl Task {
                 }
                 Happened::Done(done) => {
                     let Finished { executor, step, outcome } = *done;
+                    self.asked.end(&step);
                     match outcome {
                         Outcome::Report(report) => {
                             again = None;
@@ -425,6 +438,7 @@ impl Task {
                         && let Some(again) = &mut again
                         && again.is_due()
                     {
+                        self.asked.note(&again.step);
                         work = begin(work, again.step.clone());
                     }
                 }

@@ -7,6 +7,7 @@
 
 pub mod activate;
 pub mod artifact;
+mod asked;
 pub mod blocks;
 pub mod device;
 pub mod disk;

@@ -263,3 +263,40 @@ fn no_build_is_denied_because_the_agent_has_no_files_or_processes_left() {
         assert!(ended.status.success() && done.exists(), "{starter}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_way_back_that_is_asked_for_again_and_again_while_it_runs_keeps_nothing_else_out() {
+    let mut workshop = Workshop::noting_starts();
+    let script =
+        "echo start $GROUNDSWELL_VERSION >> started; while test $GROUNDSWELL_VERSION = 1.0 -a -e hangs; do sleep 0.02; done";
+    let run = workshop.shell(script);
+    let Activator::Command(command) = &mut workshop.config.activator else { panic!("a command starts it") };
+    command.run = run;
+    let (one, two, three) = (workshop.release(1, "one"), workshop.release(2, "two"), workshop.release(3, "three"));
+    let (mut bench, _) = workshop.device().await;
+    bench.upgrade(&one, &two).await;
+    workshop.touch("hangs");
+    let before = workshop.lines("started").len();
+    // More than may wait for a device.
+    for _ in 0..12 {
+        bench.device.step(leave(&two, true)).expect("it runs or waits already");
+    }
+    let looks = async {
+        while workshop.lines("started")[before..].iter().all(|line| line != "start 1.0") {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, looks).await.expect("it is under way");
+    for _ in 0..12 {
+        bench.device.step(leave(&two, true)).expect("it runs or waits already");
+    }
+    bench.device.step(Step::Stage { install: three.clone() }).expect("there is room");
+    fs::remove_file(workshop.path("hangs")).unwrap();
+    bench.until(|report| matches!(report, Report::Reverted { .. }).then_some(())).await;
+    let report = bench.until(|report| matches!(report, Report::Staged { .. } | Report::Reverted { .. }).then_some(report)).await;
+    assert_eq!(report, Report::Staged { release: three.release }, "next");
+    // It may be asked for once more then.
+    bench.activate(&three).await;
+    bench.revert(&three).await;
+    bench.shutdown().await;
+}
