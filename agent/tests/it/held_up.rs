@@ -160,6 +160,24 @@ async fn s6_what_could_not_take_the_place_of_a_way_back_either_leaves_it_under_w
 }
 
 #[tokio::test]
+async fn s6_the_old_release_itself_may_take_the_place_of_a_way_back_and_where_it_cannot_that_goes_on() {
+    let mut site = Site::new();
+    let mut executor = site.going_back(TRIES_BACK).await;
+    assert_eq!(stage(&mut executor, &site.one).await, Outcome::Report(Report::Staged { release: site.one.release }));
+    drop(executor);
+    let hook = site.workshop.shell("exit 1");
+    site.workshop.config.hooks.commands.insert(Hook::BeforeActivate, hook);
+    let (mut executor, _) = site.recovered().await;
+    let outcome = activate(&mut executor, &site.one).await;
+    assert!(matches!(&outcome, Outcome::Report(Report::ActivateFailed { .. })), "{outcome:?}");
+    assert_eq!(executor.execute(&leave(&site.one)).await, Outcome::Again, "the old version does not run");
+    site.starts_again();
+    let outcome = executor.execute(&leave(&site.one)).await;
+    let Outcome::Report(Report::Reverted { running, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(running.map(|running| running.release), Some(site.one.release));
+}
+
+#[tokio::test]
 async fn s6_an_agent_that_ends_while_a_release_takes_the_place_of_a_way_back_says_nothing_false() {
     for at in 0.. {
         let site = Site::new();

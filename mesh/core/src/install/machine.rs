@@ -311,8 +311,8 @@ pub struct Cause {
 #[must_use]
 pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> Plan {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
-    // What could not come in place of a way back goes back by that one.
-    let goes_back = |entry: &Entry| matches!(entry.mark, Mark::Revert { .. }) && !is_confirmed;
+    // What could not come in place of a way back goes back by that one; the confirmed release too, which is where it leads.
+    let goes_back = |entry: &Entry| matches!(entry.mark, Mark::Revert { .. });
     let is_of_it = |entry: &&Entry| entry.transaction.contents.release == release || goes_back(entry);
     let Some(Entry { transaction, mark }) = found.open().filter(is_of_it) else {
         return if is_confirmed { Plan::TooLate } else { blame(found, release, cause) };
