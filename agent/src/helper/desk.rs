@@ -136,13 +136,13 @@ impl Desk {
         };
         let trial = found.open().filter(|entry| matches!(entry.mark, Mark::Watch { .. }));
         Ok(State {
-            running: found.running(),
+            running: self.executor.what_runs(&found),
             floor: found.floor(),
             trial: trial.map(|entry| entry.transaction.contents.release),
             reverted: self.reverted.clone(),
             staged,
             denied: found.denied.iter().flat_map(Denied::named).collect(),
-            launch: self.launched(&found).as_ref().map(launched),
+            launch: self.launched(&found).filter(|_| !self.executor.has_left()).as_ref().map(launched),
         })
     }
 
@@ -152,8 +152,7 @@ impl Desk {
     /// Where the disk does not tell.
     pub async fn last_failure(&self) -> Result<Option<LastFailure>, Failure> {
         let found = self.executor.found().await?;
-        let failed = found.denied_last();
-        Ok(failed.and_then(|denied| Some(LastFailure { claim: denied.claim?, reason: denied.reason.clone() })))
+        Ok(found.denied_last().and_then(Denied::went_back).map(LastFailure::from))
     }
 
     /// What `current` leads to.
@@ -356,6 +355,7 @@ fn told(outcome: executor::Outcome) -> Outcome {
         Report::Activated { .. } => Outcome::Activated,
         Report::ActivateFailed { reason, at_fault, .. } => Outcome::ActivateFailed { reason, at_fault },
         Report::Confirmed { .. } => Outcome::Confirmed,
+        Report::ConfirmFailed { reason, at_fault: true, .. } => Outcome::ConfirmRefused { reason },
         Report::ConfirmFailed { reason, .. } => Outcome::ConfirmFailed { reason },
         Report::Reverted { running, output, .. } => Outcome::Reverted { running, output },
         // No step comes to any other.

@@ -11,6 +11,7 @@
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Contents;
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
+use groundswell_core::node::input::WentBack;
 use groundswell_core::number::Sequence;
 use groundswell_core::record::ClaimName;
 use groundswell_core::record::status::Running;
@@ -266,7 +267,7 @@ pub enum Outcome {
     },
     /// The release is good.
     Confirmed,
-    /// It is not on trial.
+    /// It is not on trial, or nothing is known of why it cannot be confirmed.
     ConfirmFailed {
         /// Why.
         reason: Reason,
@@ -282,6 +283,12 @@ pub enum Outcome {
     Again,
     /// The helper ends in the middle; its next start goes on.
     Stopping,
+    /// What has to agree before it is confirmed does not. Agents from before this was there take the reply for none, and ask
+    /// again until the upgrade's time is over.
+    ConfirmRefused {
+        /// Why.
+        reason: Reason,
+    },
 }
 
 /// What slots and journal of one product say.
@@ -319,8 +326,22 @@ pub struct TakenBack {
 pub struct LastFailure {
     /// The claim under which it was activated.
     pub claim: ClaimName,
+    /// Body digest of its release.
+    pub release: Digest,
     /// Why.
     pub reason: Reason,
+}
+
+impl From<WentBack> for LastFailure {
+    fn from(WentBack { claim, release, reason }: WentBack) -> Self {
+        Self { claim, release, reason }
+    }
+}
+
+impl From<LastFailure> for WentBack {
+    fn from(LastFailure { claim, release, reason }: LastFailure) -> Self {
+        Self { claim, release, reason }
+    }
 }
 
 /// A version that was started.

@@ -130,8 +130,13 @@ impl Executor {
     }
 
     /// Which version runs: what `current` leads to, unless it is known that this is not what was started.
-    pub(super) fn what_runs(&self, found: &Found) -> Option<Running> {
+    pub(crate) fn what_runs(&self, found: &Found) -> Option<Running> {
         self.starter.origin().running(found).filter(|_| !self.strayed)
+    }
+
+    /// Whether the machine has started from something else than the confirmed version.
+    pub(crate) fn has_left(&self) -> bool {
+        self.strayed
     }
 
     /// The starter.
@@ -247,7 +252,7 @@ impl Executor {
         };
         let denied = found.denied.iter().flat_map(Denied::named).collect();
         let claim = open.and_then(|(claim, _)| claim);
-        let failed = found.denied_last().and_then(|denied| Some(Box::new((denied.claim?, denied.reason.clone()))));
+        let failed = found.denied_last().and_then(Denied::went_back).map(Box::new);
         self.strayed = trial.is_none() && self.has_strayed(&found).await?;
         let (running, floor) = (self.what_runs(&found), found.floor());
         let going_back = None;

@@ -115,7 +115,7 @@ impl Remote {
                     let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
                     let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
                     let (claim, going_back) = (None, None);
-                    let failed = failed.map(|LastFailure { claim, reason }| Box::new((claim, reason)));
+                    let failed = failed.map(|failed| Box::new(failed.into()));
                     return Some(Recovered {
                         running,
                         floor,
@@ -266,8 +266,10 @@ impl Remote {
         match self.ask(order, None).await {
             Ok(Reply::Done { outcome: wire::Outcome::Confirmed, .. }) => Outcome::Report(Report::Confirmed { release }),
             Ok(Reply::Done { outcome: wire::Outcome::ConfirmFailed { reason }, .. }) => {
-                // Only what is not on trial cannot be confirmed, which is nobody's fault.
                 Outcome::Report(Report::ConfirmFailed { release, reason, at_fault: false })
+            }
+            Ok(Reply::Done { outcome: wire::Outcome::ConfirmRefused { reason }, .. }) => {
+                Outcome::Report(Report::ConfirmFailed { release, reason, at_fault: true })
             }
             Ok(Reply::Done { outcome: wire::Outcome::Reverted { running, output }, .. }) => {
                 Outcome::Report(Report::Reverted { release, running, output })

@@ -11,7 +11,7 @@ use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
 use groundswell_core::install::{Boot, Counted, Manner, Operation, Slot};
 use groundswell_core::node::effect::{Install, Step};
-use groundswell_core::node::input::{Recovered, Report};
+use groundswell_core::node::input::{Recovered, Report, WentBack};
 use groundswell_core::text::Reason;
 
 use crate::workshop::{Workshop, claim};
@@ -334,7 +334,8 @@ async fn i2_restarts_on_a_good_slot_change_nothing_and_those_of_the_machine_in_a
         let recovered = start_up(&mut executor).await;
         assert_eq!(recovered.running.map(|running| running.release), cell.old.as_ref().map(|old| old.release));
         assert_eq!((recovered.trial, recovered.reverted), (None, None));
-        assert_eq!(recovered.failed, Some(Box::new((claim(), reason.clone()))), "for a node that could not write it down");
+        let went_back = WentBack { claim: claim(), release: cell.new.release, reason: reason.clone() };
+        assert_eq!(recovered.failed, Some(Box::new(went_back)), "for a node that could not write it down");
     }
 }
 

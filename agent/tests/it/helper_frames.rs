@@ -103,9 +103,10 @@ fn what_there_is_and_what_an_order_came_to_have_these_bytes_for_ever() {
         (Outcome::ActivateFailed { reason: reason.clone(), at_fault: true }, "03026e6f01"),
         (Outcome::Confirmed, "04"),
         (Outcome::ConfirmFailed { reason: reason.clone() }, "05026e6f"),
-        (Outcome::Reverted { running: None, output: reason }, "0600026e6f"),
+        (Outcome::Reverted { running: None, output: reason.clone() }, "0600026e6f"),
         (Outcome::Again, "07"),
         (Outcome::Stopping, "08"),
+        (Outcome::ConfirmRefused { reason }, "09026e6f"),
     ];
     for (outcome, golden) in golden {
         let reply = Reply::Done { outcome, state: state.clone() };
@@ -114,8 +115,8 @@ fn what_there_is_and_what_an_order_came_to_have_these_bytes_for_ever() {
         assert_eq!(decode_reply(&bytes), Ok(reply));
     }
     assert_eq!(hex(&encode_reply(&Reply::State(state))), format!("02{hex_state}"));
-    let failed = Reply::Failed(Some(LastFailure { claim: claim(), reason: Reason::lossy("no") }));
-    for (reply, golden) in [(Reply::Failed(None), "0400"), (failed, "0401079c03026e6f")] {
+    let failed = Reply::Failed(Some(LastFailure { claim: claim(), release, reason: Reason::lossy("no") }));
+    for (reply, golden) in [(Reply::Failed(None), "0400".to_owned()), (failed, format!("0401079c03{hex_release}026e6f"))] {
         let bytes = encode_reply(&reply);
         assert_eq!(hex(&bytes), golden, "{reply:?}");
         assert_eq!(decode_reply(&bytes), Ok(reply));

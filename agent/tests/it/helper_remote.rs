@@ -18,7 +18,7 @@ use groundswell_agent::install::{ArtifactSource, Device, Settings};
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Boot;
 use groundswell_core::node::effect::{Install, Step};
-use groundswell_core::node::input::{Fault, Report};
+use groundswell_core::node::input::{Fault, Report, WentBack};
 use groundswell_core::number::Sequence;
 use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::{Product, Reason};
@@ -348,8 +348,9 @@ async fn b2_who_is_to_blame_for_a_trial_that_the_helpers_start_took_back_is_what
 async fn what_failed_last_is_heard_of_a_helper_that_tells_and_an_older_one_is_none_the_worse() {
     let (reason, claim) = (Reason::lossy("exit status 1"), claim());
     let refused = Reply::Refused { why: Why::Frame, text: Reason::lossy("a body that cannot be read") };
-    let failed = Some(LastFailure { claim, reason: reason.clone() });
-    for (told, expected) in [(Reply::Failed(failed), Some((claim, reason))), (Reply::Failed(None), None), (refused, None)] {
+    let went_back = WentBack { claim, release: Digest::of(b"release"), reason };
+    let failed = Reply::Failed(Some(LastFailure::from(went_back.clone())));
+    for (told, expected) in [(failed, Some(went_back)), (Reply::Failed(None), None), (refused, None)] {
         let mut bench = Bench::start();
         let (_seen, _helper) = helper_that_says(bench.socket(), told, state(), Vec::new());
         let recovered =

@@ -1,6 +1,73 @@
 //! Boot loaders that a machine cannot tell what to start, and those that start something else by themselves.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use groundswell_agent::config::{HelperProduct, ProductConfig};
+use groundswell_agent::helper::archive::Pins;
+use groundswell_agent::helper::desk::{self, Desk};
+use groundswell_agent::helper::memory::Memory;
+use groundswell_agent::helper::wire::{self, Reply};
+use groundswell_agent::install::files::OnDisk;
+use groundswell_core::node_id::NodeId;
+use groundswell_core::text::Platform;
+use groundswell_core::trust::local::LocalTrust;
+use tokio::sync::watch;
+
 use super::*;
+use crate::workshop::product;
+
+/// The desk of a helper that was started on this machine, and may warrant nothing new.
+async fn desk(board: &Board) -> Desk {
+    let ProductConfig { activator, hooks, version_lock, trial_starts, .. } = board.workshop.config.clone();
+    let (folder, room, boot) = (board.workshop.product_folder(), board.workshop.room, board.workshop.boot.clone());
+    let config = HelperProduct { activator, hooks, version_lock, trial_starts };
+    let settings = desk::Settings { product: product(), folder: folder.clone(), config, room, artifact_bytes: 1 << 20, boot };
+    let pins = Pins {
+        fleet: Digest::of(b"fleet"),
+        node: NodeId([7; 32]),
+        trust: LocalTrust::default(),
+        products: BTreeSet::from([product()]),
+        platform: Platform::new("linux-amd64").unwrap(),
+    };
+    let memory = Arc::new(Mutex::new(Memory::new(pins, Arc::new(OnDisk), folder)));
+    let (stop, stopping) = watch::channel(false);
+    // A sender that is gone means "stop": this one lives as long as the test.
+    std::mem::forget(stop);
+    let mut desk = Desk::open(settings, Arc::new(OnDisk), memory, stopping).await.unwrap();
+    assert!(desk.recover().await);
+    desk
+}
+
+#[tokio::test]
+async fn s6_a_helper_too_says_that_a_boot_loader_does_not_stay_and_that_the_machine_left_its_system() {
+    for adapter in ["rauc", "swupdate"] {
+        let mut board = Board::on_one(adapter).await;
+        let two = board.two.clone();
+        let one_is_in = board.next();
+        drop(board.hand_over(&two).await);
+        board.boot();
+        let mut helper = desk(&board).await;
+        fs::copy(board.workshop.path("machine/runs"), board.workshop.path("machine/broken")).unwrap();
+        let Reply::Done { outcome: wire::Outcome::ConfirmRefused { reason }, state } = helper.confirm(two.release).await else {
+            panic!("{adapter}: the boot loader does not answer")
+        };
+        assert!(reason.contains("hook before-confirm") && state.floor.get() == 1, "{adapter}: {reason}");
+        fs::remove_file(board.workshop.path("machine/broken")).unwrap();
+        let reply = helper.confirm(two.release).await;
+        assert!(matches!(reply, Reply::Done { outcome: wire::Outcome::Confirmed, .. }), "{adapter}: {reply:?}");
+        drop(helper);
+        // It does not come up one day.
+        for next in [&one_is_in, &board.next()] {
+            board.note("next", next);
+            board.boot();
+            let state = desk(&board).await.state(true).await.unwrap();
+            let runs = (next != &one_is_in).then_some(two.release);
+            let told = (state.running.map(|running| running.release), state.launch.map(|launched| launched.contents.release));
+            assert_eq!((told, state.trial, state.reverted), ((runs, runs), None, None), "{adapter}");
+        }
+    }
+}
 
 #[tokio::test]
 async fn s6_a_system_that_cannot_tell_its_boot_loader_to_stay_is_not_confirmed() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::limits::{DENIED, TRIAL_STOPS};
 use crate::node::effect::Install;
+use crate::node::input::WentBack;
 use crate::number::Sequence;
 use crate::record::ClaimName;
 use crate::record::status::Running;
@@ -327,6 +328,12 @@ impl Denied {
     pub fn of(transaction: &Transaction, reason: Reason) -> Self {
         let Contents { version, sha256, release, .. } = transaction.contents.clone();
         Self { version, sha256, release, reason, claim: transaction.claim }
+    }
+
+    /// The upgrade that brought it, where it is known under which claim.
+    #[must_use]
+    pub fn went_back(&self) -> Option<WentBack> {
+        Some(WentBack { claim: self.claim?, release: self.release, reason: self.reason.clone() })
     }
 
     /// Whether this is the build in `contents`.

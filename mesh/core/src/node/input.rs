@@ -256,9 +256,9 @@ pub struct Recovered {
     pub at_fault: bool,
     /// The claim under which that was activated, where the device knows it: the same release may be tried again under another.
     pub claim: Option<ClaimName>,
-    /// The claim of the last upgrade, and why it went back, where its build was to blame. It is said again at every start: what
-    /// was told of the end may be lost.
-    pub failed: Option<Box<(ClaimName, Reason)>>,
+    /// The last upgrade that went back for a fault of its build. It is said again at every start: what was told of the end may
+    /// be lost.
+    pub failed: Option<Box<WentBack>>,
     /// The idle slot holds this release, verified.
     pub staged: Option<Digest>,
     /// What failed on this device, oldest first, each by its release and by its build
@@ -283,6 +283,18 @@ impl Recovered {
             denied: Vec::new(),
         }
     }
+}
+
+/// An upgrade that went back for a fault of its build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WentBack {
+    /// The claim under which it was activated. It does not name the build: where a way back did not end another release takes the
+    /// place of the one that failed, under the same claim.
+    pub claim: ClaimName,
+    /// Body digest of its release.
+    pub release: Digest,
+    /// Why it went back.
+    pub reason: Reason,
 }
 
 /// Health of the running version, as its own check sees it.

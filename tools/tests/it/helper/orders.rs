@@ -271,7 +271,7 @@ async fn what_failed_last_is_told_by_its_claim_until_something_else_went_well() 
     client.activate(two.id()).await;
     // The agent ends here, and hears nothing of how that came out.
     client.revert(two.id()).await;
-    let expected = Some(LastFailure { claim: claim(), reason: Reason::lossy("unhealthy") });
+    let expected = Some(LastFailure { claim: claim(), release: two.id(), reason: Reason::lossy("unhealthy") });
     for _ in 0..2 {
         assert_eq!(failed(&bench).await, expected);
         bench.restart();

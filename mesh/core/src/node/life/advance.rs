@@ -361,7 +361,9 @@ impl Life {
         let confirmed_for =
             self.now.activated.and_then(|activated| Some(now.boot.since_ms(activated).min(self.healthy_ms(now)?)));
         let unanswered = self.unanswered(now);
-        if let Some(mission) = mission.filter(|mission| mission.release != attempt.release && self.is_held_up(now))
+        // What could not be tried is tried once more, as without a way back.
+        let another = |mission: &&Mission| mission.release != attempt.release || self.now.untried.is_some();
+        if let Some(mission) = mission.filter(another).filter(|_| self.is_held_up(now))
             && self.overtake(now, mission, acts)
         {
             return;

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::super::input::{Fault, Health, Recovered, Report};
+use super::super::input::{Fault, Health, Recovered, Report, WentBack};
 use super::stopwatch::Stopwatch;
 use super::{Act, Life, Reverting, Tries};
 use crate::digest::Digest;
@@ -157,9 +157,9 @@ impl Life {
             self.confirmed(now);
         } else if attempt.reverting.is_some() {
             self.reverted(now, recovered.running, Reason::none(), acts);
-        } else if let Some(failed) = recovered.failed.filter(|failed| mine(Some(failed.0))) {
+        } else if let Some(failed) = recovered.failed.filter(|it| it.release == release && mine(Some(it.claim))) {
             // The device had come to that by itself, and this node ended before it could write it down.
-            let (_, reason) = *failed;
+            let WentBack { reason, .. } = *failed;
             let reverting = Reverting { reason, at_fault: true, unproven: false };
             self.kept.attempt.as_mut().map(|attempt| attempt.reverting.insert(reverting));
             self.reverted(now, recovered.running, Reason::none(), acts);
@@ -185,11 +185,12 @@ impl Life {
             let reverting = attempt.reverting.get_or_insert(reverting).clone();
             acts.push(self.go_back(now, reverting));
         } else {
-            // Nothing is known of what it wanted to start.
-            attempt.release = release;
+            // Nothing is known of what it wanted to start, and what is left has its verdict already. The device goes back from
+            // that whichever of the two it is asked to leave.
+            let wanted = attempt.release;
             attempt.reverting = None;
             self.now.untried = Some(reason);
-            acts.extend(self.insist_on_the_untried(now, release));
+            acts.extend(self.insist_on_the_untried(now, wanted));
         }
     }
 

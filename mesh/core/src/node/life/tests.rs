@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::super::effect::{Install, Step};
 use super::super::hold::Hold;
-use super::super::input::{Fault, Health, Recovered, Report};
+use super::super::input::{Fault, Health, Recovered, Report, WentBack};
 use super::advance::Asking;
 use super::{Act, Kept, Life, Mission, Turn};
 use crate::digest::{Digest, Hex32};

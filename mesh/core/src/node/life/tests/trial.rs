@@ -53,7 +53,11 @@ fn what_a_device_had_told_before_the_node_ended_is_not_forgotten_and_counts_for_
     let reason = Reason::lossy("started 3 times");
     // It took the trial back by itself and blamed the build; its list says so again.
     let named = || Vec::from([ordered.release, build_of(&ordered)]);
-    let failed = Recovered { failed: Some(Box::new((name(5), reason.clone()))), denied: named(), ..at_rest_on_one() };
+    let went_back = |claim, release| {
+        let reason = reason.clone();
+        Some(Box::new(WentBack { claim: name(claim), release, reason }))
+    };
+    let failed = Recovered { failed: went_back(5, ordered.release), denied: named(), ..at_rest_on_one() };
     let (life, acts) = restarted(failed.clone());
     assert!(matches!(&acts[..], [Act::Verdict(_, Outcome::RolledBack, why)] if *why == reason), "{acts:?}");
     assert_eq!(life.kept.denied, named());
@@ -66,12 +70,16 @@ fn what_a_device_had_told_before_the_node_ended_is_not_forgotten_and_counts_for_
     let acts = life.report(now(1), Report::Recovered(failed.clone()));
     assert!(matches!(&acts[..], [Act::Verdict(_, _, why)] if why.as_str() == "unhealthy: 500"), "{acts:?}");
     // What it says of an earlier claim on the same release was forgiven since.
-    let reverted = Some((ordered.release, reason));
+    let reverted = Some((ordered.release, reason.clone()));
     let earlier = Some(name(4));
     let (life, acts) = restarted(Recovered { reverted: reverted.clone(), claim: earlier, ..at_rest_on_one() });
     assert_eq!((acts, life.kept.phase, life.kept.verdicts.len()), (Vec::new(), Phase::Waiting, 0));
-    let (life, acts) = restarted(Recovered { failed: Some(Box::new((name(4), Reason::none()))), ..failed });
-    assert_eq!((acts, life.kept.phase, life.kept.verdicts.len()), (Vec::new(), Phase::Waiting, 0));
+    // Nor what it says of the release in whose place this one was to come, under the same claim.
+    for other in [went_back(4, ordered.release), went_back(5, digest(7))] {
+        let (life, acts) = restarted(Recovered { failed: other, denied: Vec::new(), ..failed.clone() });
+        assert_eq!((acts, life.kept.phase, life.kept.verdicts.len()), (Vec::new(), Phase::Waiting, 0));
+        assert_eq!(life.kept.denied, []);
+    }
     for claim in [None, Some(name(5))] {
         let (life, acts) = restarted(Recovered { reverted: reverted.clone(), claim, ..at_rest_on_one() });
         assert!(matches!(acts[..], [Act::Verdict(_, Outcome::RolledBack, _)]), "{acts:?}");
