@@ -15,13 +15,12 @@ use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::io::Errno;
 
 use super::keeper::program;
-use super::marks::Marks;
+use super::marks::{Marks, Run};
 use super::settings::Settings;
 use crate::clock;
 use crate::config::ground::check_ground;
 use crate::config::{Config, Faults};
 use crate::install::activate::leftover::Note;
-use crate::install::device::this_boot;
 use crate::install::files::{Files as _, Kind, OnDisk};
 
 /// More decisions than any state of the files leads to.
@@ -44,11 +43,13 @@ pub struct Check {
 #[must_use]
 pub fn check(settings: &Settings) -> Check {
     let marks = Marks::new(Arc::new(OnDisk), &settings.data, settings.product.as_deref());
-    let facts = marks.facts(&this_boot().0, clock::now().boot);
+    let (begins, now) = (Run::begin(), clock::now());
+    let facts = marks.facts(&begins, now);
     let mut wrong = Vec::new();
     let build = decide(settings, &facts, &mut wrong);
     let why = why(&build, &facts);
-    let mut says = says(settings, &facts);
+    // What a trial that runs has left, by what its file says: that counts in the supervisor that began it.
+    let mut says = says(settings, &marks.facts(&Run { began_ms: 0, ..begins }, now));
     says.push(match Note::RUN.known(marks.folder()) {
         Some(process) => format!("an agent runs as process {}", process.as_raw_nonzero()),
         None => "no agent of a supervisor runs".to_owned(),

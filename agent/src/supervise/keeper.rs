@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::child::{Child, has_ended, reap_others, status_of};
 use super::ground::Ground;
-use super::marks::Marks;
+use super::marks::{self, Marks};
 use super::notify::{ALIVE, Heard, Notifier, READY, STOPPING, WATCHDOG};
 use super::program::Program;
 use super::settings::Settings;
@@ -23,7 +23,6 @@ use super::{FOLDER, SLOT, SUPERVISOR};
 use crate::clock;
 use crate::install::activate::leftover::{self, Note};
 use crate::install::activate::proc::{Run, members};
-use crate::install::device::this_boot;
 use crate::install::files::OnDisk;
 use crate::scarcity::is_of_the_file;
 
@@ -72,7 +71,7 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
         service,
         owes_ready: false,
         marks,
-        boot: this_boot().0,
+        run: marks::Run::begin(),
         ground,
         in_use: None,
         child: None,
@@ -225,7 +224,7 @@ struct Keeper<'a> {
     /// It could not be told yet that the agent is up.
     owes_ready: bool,
     marks: Marks,
-    boot: String,
+    run: marks::Run,
     ground: Ground,
     /// Another supervisor turned out to be at work: the files are its own.
     in_use: Option<KeeperError>,
@@ -237,7 +236,7 @@ struct Keeper<'a> {
 impl Keeper<'_> {
     async fn perform(&mut self, action: Action) -> Done {
         match action {
-            Action::Look => return Done::Answer(Input::Found(self.marks.facts(&self.boot, clock::now().boot))),
+            Action::Look => return Done::Answer(Input::Found(self.marks.facts(&self.run, clock::now()))),
             Action::Count { trial, boots, stops } => {
                 return Done::Answer(Input::Written(self.write(&Boots { trial, boots, stops, given_up: None })));
             }

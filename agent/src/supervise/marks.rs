@@ -21,10 +21,12 @@ use std::time::Duration;
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::{Boots, Facts, Named, Reading, Trial};
-use groundswell_core::time::Time;
+use groundswell_core::time::{Now, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
+use crate::install::device::this_boot;
 use crate::install::durable::{is_disk_full, make_folder, read_small, remove_file, replace};
 use crate::install::files::Files;
 use crate::install::reserve::Reserve;
@@ -72,6 +74,26 @@ pub struct TrialMark {
     pub boot: String,
     /// When it began, in milliseconds of CLOCK_BOOTTIME.
     pub since_ms: u64,
+    /// The same in milliseconds of CLOCK_MONOTONIC, which stands while the machine sleeps. Agents of before wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_awake_ms: Option<u64>,
+}
+
+/// The run of a supervisor in which its files are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The run of the machine, as `/proc/sys/kernel/random/boot_id` has it.
+    pub boot: String,
+    /// When it began, in milliseconds of CLOCK_MONOTONIC.
+    pub began_ms: u64,
+}
+
+impl Run {
+    /// One that begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self { boot: this_boot().0, began_ms: clock::now().awake_ms }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -108,12 +130,18 @@ struct Versioned<T> {
 }
 
 impl TrialMark {
-    /// How long it may still take, at `now` in this run of the machine. A trial of an earlier run gets its whole time anew:
-    /// its boots are counted all the same.
+    /// How long it may still take, at `now` in this run of its supervisor. While the machine slept, or nothing kept it running,
+    /// it could do nothing: what counts is time awake in this run. A trial of an earlier one, of the machine too, gets its whole
+    /// time anew: its boots are counted all the same, and it goes back by itself when its time is over.
     #[must_use]
-    pub fn left_ms(&self, boot: &str, now: Time) -> u64 {
-        let whole_ms = self.confirm_within_seconds.saturating_mul(1_000);
-        if self.boot == boot { whole_ms.saturating_sub(now.since_ms(Time(self.since_ms))) } else { whole_ms }
+    pub fn left_ms(&self, run: &Run, now: Now) -> u64 {
+        let runs_ms = now.awake_ms.saturating_sub(run.began_ms);
+        let elapsed_ms = match self.since_awake_ms {
+            _ if self.boot != run.boot => runs_ms,
+            Some(since_ms) => now.awake_ms.saturating_sub(since_ms).min(runs_ms),
+            None => now.boot.since_ms(Time(self.since_ms)).min(runs_ms),
+        };
+        self.confirm_within_seconds.saturating_mul(1_000).saturating_sub(elapsed_ms)
     }
 }
 
@@ -139,10 +167,10 @@ impl Marks {
 
     /// All that the supervisor decides by.
     #[must_use]
-    pub fn facts(&self, boot: &str, now: Time) -> Facts {
+    pub fn facts(&self, run: &Run, now: Now) -> Facts {
         let trial = match self.trial() {
             Reading::Said(mark) => Reading::Said(Trial {
-                left_ms: mark.left_ms(boot, now),
+                left_ms: mark.left_ms(run, now),
                 name: mark.trial,
                 build: Named { slot: mark.slot, sha256: mark.sha256, size_bytes: mark.size_bytes },
                 most_boots: mark.most_boots.max(1),

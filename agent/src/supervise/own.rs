@@ -186,6 +186,7 @@ impl Replacement {
     fn mark(&self, own: &Own, launch: &Launch) -> Result<TrialMark, Failure> {
         let slot = slot_of(launch).ok_or_else(|| Failure::broken("the slot has another name than a or b"))?;
         let trial = launch.claim.map_or_else(|| launch.contents.release.to_string(), |claim| claim.to_string());
+        let now = clock::now();
         Ok(TrialMark {
             trial,
             slot,
@@ -194,7 +195,8 @@ impl Replacement {
             most_boots: own.most_boots,
             confirm_within_seconds: 0,
             boot: self.boot.clone(),
-            since_ms: clock::now().boot.0,
+            since_ms: now.boot.0,
+            since_awake_ms: Some(now.awake_ms),
         })
     }
 

@@ -14,7 +14,7 @@ use groundswell_agent::install::disk::{Disk, Place};
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::files::{Files, OnDisk};
 use groundswell_agent::install::slots::{Room, verify_file};
-use groundswell_agent::supervise::marks::Marks;
+use groundswell_agent::supervise::marks::{Marks, Run};
 use groundswell_agent::supervise::own::{Own, Supervisor};
 use groundswell_core::install::machine::{self, Cause, Plan};
 use groundswell_core::install::recovery::recover;
@@ -88,12 +88,13 @@ impl Machine {
         // What it stands on, first of all.
         std::fs::create_dir_all(marks.folder()).unwrap();
         marks.make_reserve();
+        let run = Run { boot: "another run of the machine".to_owned(), began_ms: NOW.awake_ms };
         let mut supervision = Supervision::new(TERMS);
         let mut inputs = VecDeque::from([Input::Begin]);
         while let Some(input) = inputs.pop_front() {
             for action in supervision.handle(NOW, input) {
                 match action {
-                    Action::Look => inputs.push_back(Input::Found(marks.facts("another run of the machine", NOW.boot))),
+                    Action::Look => inputs.push_back(Input::Found(marks.facts(&run, NOW))),
                     Action::Count { trial, boots, stops } => {
                         let written = marks.write_boots(&Boots { trial, boots, stops, given_up: None });
                         inputs.push_back(Input::Written(written.is_ok()));

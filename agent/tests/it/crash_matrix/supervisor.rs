@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use groundswell_agent::install::files::Files;
 use groundswell_agent::install::slots::{Slots, verify_file};
-use groundswell_agent::supervise::marks::{Marks, TrialMark};
+use groundswell_agent::supervise::marks::{self, Marks, TrialMark};
 use groundswell_core::digest::Digest;
 use groundswell_core::install::supervision::{Action, Boots, Build, End, Input, Named, NotStarted, Supervision, Terms};
 use groundswell_core::install::{Confirmed, Contents, Slot};
@@ -60,6 +60,14 @@ struct Run {
     memory: Memory,
     life: Life,
     known: Known,
+}
+
+fn this_run() -> marks::Run {
+    marks::Run { boot: "a run".to_owned(), began_ms: 0 }
+}
+
+fn at(ms: u64) -> Now {
+    Now { awake_ms: ms, boot: Time(ms), wall: Timestamp::LAST }
 }
 
 fn data() -> PathBuf {
@@ -187,6 +195,7 @@ impl Run {
             confirm_within_seconds: 600,
             boot: "a run".to_owned(),
             since_ms: 0,
+            since_awake_ms: Some(0),
         };
         let asked = self.marks().write_trial(&mark).is_ok();
         self.known.asked |= asked;
@@ -208,7 +217,7 @@ impl Run {
                     }
                     self.known.confirmed = true;
                     // The supervisor sees it, and writes it down too.
-                    self.go(supervisor, Input::Found(self.marks().facts("a run", Time(0))));
+                    self.go(supervisor, Input::Found(self.marks().facts(&this_run(), at(0))));
                     return;
                 }
                 (Build::Trial { .. }, Life::Crashes) => end = End { code: 101, asked: false, said: "it crashed".to_owned() },
@@ -232,7 +241,7 @@ impl Run {
 
     /// Carries out what a supervisor decides until a build runs; `Off` once the power is.
     fn go(&mut self, supervisor: &mut Supervision, input: Input) -> Stop {
-        let mut now = Now { awake_ms: 0, boot: Time(0), wall: Timestamp::LAST };
+        let mut now = at(0);
         let mut inputs = VecDeque::from([input]);
         for _ in 0..100 {
             if self.memory.is_off() {
@@ -260,7 +269,7 @@ impl Run {
     fn perform(&mut self, action: Action) -> Option<Input> {
         let marks = self.marks();
         match action {
-            Action::Look => return Some(Input::Found(marks.facts("a run", Time(0)))),
+            Action::Look => return Some(Input::Found(marks.facts(&this_run(), at(0)))),
             Action::Count { trial, boots, stops } => {
                 let written = marks.write_boots(&Boots { trial, boots, stops, given_up: None });
                 return Some(Input::Written(written.is_ok()));
@@ -333,7 +342,7 @@ impl Run {
             Life::Confirms => {
                 let slots = self.slots().expect("the disk takes it");
                 slots.bless(&Confirmed { slot: Slot::B, contents: contents(Slot::B) }).expect("the disk takes it");
-                self.go(supervisor, Input::Found(self.marks().facts("a run", Time(0))));
+                self.go(supervisor, Input::Found(self.marks().facts(&this_run(), at(0))));
             }
             Life::Crashes => {
                 let end = End { code: 101, asked: false, said: "it crashed".to_owned() };

@@ -41,6 +41,7 @@ pub(super) fn trial_of(named: Named) -> TrialMark {
         confirm_within_seconds: 600,
         boot: String::new(),
         since_ms: 0,
+        since_awake_ms: Some(0),
     }
 }
 
@@ -168,11 +169,13 @@ impl Machine {
     pub(super) fn tries(&mut self, kind: &str, confirm_within_seconds: u64) {
         let named = self.fill(Slot::B, kind);
         self.trials += 1;
+        let now = groundswell_agent::clock::now();
         let mark = TrialMark {
             trial: format!("1.{}", self.trials),
             confirm_within_seconds,
             boot: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned(),
-            since_ms: groundswell_agent::clock::now().boot.0,
+            since_ms: now.boot.0,
+            since_awake_ms: Some(now.awake_ms),
             ..trial_of(named)
         };
         self.marks().write_trial(&mark).unwrap();

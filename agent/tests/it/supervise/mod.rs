@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use groundswell_agent::install::files::OnDisk;
-use groundswell_agent::supervise::marks::{Marks, TrialMark};
+use groundswell_agent::supervise::marks::{Marks, Run, TrialMark};
 use groundswell_agent::supervise::notify::{ALIVE, Heard, Notifier, READY, STOPPING, heard};
 use groundswell_agent::supervise::own::Parent;
 use groundswell_agent::supervise::settings::Settings;
@@ -25,7 +25,7 @@ use groundswell_agent::supervise::{RESTART, keeper};
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Slot;
 use groundswell_core::install::supervision::{Boots, Named, Reading};
-use groundswell_core::time::Time;
+use groundswell_core::time::{Now, Time, Timestamp};
 use proptest::prelude::*;
 use rustix::process::{Signal, getpgid, getpid, getppid, kill_process, set_child_subreaper, setpgid};
 use sha2::Digest as _;
@@ -367,6 +367,48 @@ fn a_configuration_is_read_leniently() {
     assert_eq!(documented.terms, default.terms);
 }
 
+/// Awake for `awake_ms`, and asleep for `slept_ms` before.
+fn at(awake_ms: u64, slept_ms: u64) -> Now {
+    Now { awake_ms, boot: Time(awake_ms + slept_ms), wall: Timestamp::default() }
+}
+
+#[test]
+fn what_a_trial_has_left_is_time_awake_in_this_run_of_its_supervisor() {
+    const MINUTE: u64 = 60_000;
+    let named = Named { slot: Slot::B, sha256: Digest([7; 32]), size_bytes: 1 };
+    let since =
+        |since_ms, since_awake_ms| TrialMark { boot: "this".to_owned(), since_ms, since_awake_ms, ..trial_of(named.clone()) };
+    let run = |boot: &str, began_ms| Run { boot: boot.to_owned(), began_ms };
+    // Ten minutes from minute 5 on, of which three have gone by; an hour's sleep is none of them.
+    let (mark, of_old) = (since(5 * MINUTE, Some(5 * MINUTE)), since(5 * MINUTE, None));
+    let woken = at(8 * MINUTE, 60 * MINUTE);
+    assert_eq!(mark.left_ms(&run("this", 0), at(8 * MINUTE, 0)), 7 * MINUTE);
+    assert_eq!(of_old.left_ms(&run("this", 0), at(8 * MINUTE, 0)), 7 * MINUTE);
+    assert_eq!(mark.left_ms(&run("this", 0), woken), 7 * MINUTE);
+    assert_eq!(mark.left_ms(&run("this", 0), at(15 * MINUTE, 0)), 0);
+    // An older agent says nothing of that, and its supervisor has not been awake for longer than this.
+    assert_eq!(of_old.left_ms(&run("this", 0), woken), 2 * MINUTE);
+    // The service was stopped for an hour: nothing ran, and nobody looked.
+    for mark in [&mark, &of_old] {
+        assert_eq!(mark.left_ms(&run("this", 68 * MINUTE), at(68 * MINUTE, 0)), 10 * MINUTE);
+        assert_eq!(mark.left_ms(&run("this", 68 * MINUTE), at(69 * MINUTE, 0)), 9 * MINUTE);
+    }
+    // Another run of the machine: no reading can be compared.
+    assert_eq!(mark.left_ms(&run("another", MINUTE), at(MINUTE, 0)), 10 * MINUTE);
+    assert_eq!(mark.left_ms(&run("another", MINUTE), at(9 * MINUTE, 0)), 2 * MINUTE);
+}
+
+#[test]
+fn a_trial_of_an_agent_of_before_is_read() {
+    let machine = Machine::new("");
+    let text = "{\"spec\":1,\"trial\":\"1.1\",\"slot\":\"b\",\"sha256\":\"HEX\",\"sizeBytes\":1,\"mostBoots\":3,\
+                \"confirmWithinSeconds\":600,\"boot\":\"this\",\"sinceMs\":5}";
+    fs::create_dir_all(machine.marks().folder()).unwrap();
+    fs::write(machine.marks().folder().join("trial.json"), text.replace("HEX", &Digest([7; 32]).to_string())).unwrap();
+    let Reading::Said(mark) = machine.marks().trial() else { panic!("{:?}", machine.marks().trial()) };
+    assert_eq!((mark.since_ms, mark.since_awake_ms), (5, None));
+}
+
 proptest! {
     #[test]
     fn whatever_a_file_holds_it_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -375,7 +417,7 @@ proptest! {
         fs::create_dir(marks.folder()).unwrap();
         fs::write(marks.folder().join("trial.json"), &bytes).unwrap();
         fs::write(marks.folder().join("boots.json"), &bytes).unwrap();
-        let facts = marks.facts("", Time(0));
+        let facts = marks.facts(&Run { boot: String::new(), began_ms: 0 }, at(0, 0));
         prop_assert_eq!((facts.trial, facts.boots), (Reading::Unreadable, Reading::Unreadable));
     }
 
@@ -383,6 +425,7 @@ proptest! {
     fn what_is_written_is_read_back(
         trial in "[0-9]{1,9}\\.[0-9]{1,9}", boots in any::<u32>(), stops in any::<u32>(), why in proptest::option::of(".{0,80}"),
         sha256 in any::<[u8; 32]>(), size_bytes in any::<u64>(), seconds in 0u64..1_000_000, since in 0u64..1_000_000_000,
+        awake in proptest::option::of(0u64..1_000_000_000),
     ) {
         let folder = tempfile::tempdir().unwrap();
         let marks = Marks::new(Arc::new(OnDisk), folder.path(), None);
@@ -391,12 +434,10 @@ proptest! {
         prop_assert_eq!(marks.boots(), Reading::Said(boots));
         let mark = TrialMark {
             trial, slot: Slot::B, sha256: Digest(sha256), size_bytes, most_boots: 3,
-            confirm_within_seconds: seconds, boot: "this".to_owned(), since_ms: since,
+            confirm_within_seconds: seconds, boot: "this".to_owned(), since_ms: since, since_awake_ms: awake,
         };
         marks.write_trial(&mark).unwrap();
-        prop_assert_eq!(marks.trial(), Reading::Said(mark.clone()));
-        prop_assert_eq!(mark.left_ms("another", Time(since + 5)), seconds * 1_000);
-        prop_assert_eq!(mark.left_ms("this", Time(since + seconds * 1_000)), 0);
+        prop_assert_eq!(marks.trial(), Reading::Said(mark));
         marks.clear_trial().unwrap();
         prop_assert_eq!(marks.trial(), Reading::Absent);
     }

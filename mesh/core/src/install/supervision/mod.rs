@@ -56,7 +56,7 @@ pub struct Trial {
     pub build: Named,
     /// How often it may be started, at least 1.
     pub most_boots: u32,
-    /// How long it may still take to be confirmed, in milliseconds of CLOCK_BOOTTIME.
+    /// How long it may still take to be confirmed, in milliseconds of awake time.
     pub left_ms: u64,
 }
 

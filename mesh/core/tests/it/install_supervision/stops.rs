@@ -2,7 +2,7 @@
 
 use groundswell_core::install::supervision::{Action, Announcement, Build, End, Input, Reading};
 
-use super::world::{MOST_BOOTS, TERMS, World};
+use super::world::{MOST_BOOTS, TERMS, TRIAL_MS, World};
 
 /// So many orderly stops of one trial are not counted.
 const MOST_STOPS: u32 = 10;
@@ -45,6 +45,24 @@ fn a_trial_that_is_not_up_when_it_is_stopped_has_had_its_boot() {
     world.upgrade();
     world.restart();
     assert!(matches!(&world.child, Some(Build::Trial { boots: 2, .. })));
+}
+
+#[test]
+fn a_trial_whose_supervisor_was_stopped_for_longer_than_its_time_is_tried_on() {
+    for (well, boots) in [(true, 1), (false, 2)] {
+        let mut world = World::settled();
+        world.upgrade();
+        if well {
+            world.feed(Input::Ready);
+            world.stops += 1;
+        }
+        world.restart_after(10 * TRIAL_MS);
+        assert!(matches!(&world.child, Some(Build::Trial { boots: now, .. }) if *now == boots), "{:?}", world.child);
+        // It ends once, which is no end of the trial.
+        world.end_child(101, false);
+        world.pass(TERMS.backoff_ms);
+        assert!(matches!(&world.child, Some(Build::Trial { boots: now, .. }) if *now == boots + 1), "{:?}", world.child);
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) disk: Facts,
     /// When the trial began.
     pub(super) trial_since_ms: u64,
+    /// When the supervisor did.
+    pub(super) began_ms: u64,
     pub(super) writes_fail: bool,
     /// Builds whose file is damaged.
     pub(super) damaged: BTreeSet<Digest>,
@@ -66,6 +68,7 @@ impl World {
             slept_ms: 0,
             disk: Facts::default(),
             trial_since_ms: 0,
+            began_ms: 1_000_000,
             writes_fail: false,
             damaged: BTreeSet::new(),
             unrunnable: BTreeSet::new(),
@@ -107,7 +110,7 @@ impl World {
     pub(super) fn facts(&self) -> Facts {
         let mut facts = self.disk.clone();
         if let Reading::Said(trial) = &mut facts.trial {
-            trial.left_ms = TRIAL_MS.saturating_sub(self.now_ms - self.trial_since_ms);
+            trial.left_ms = TRIAL_MS.saturating_sub(self.now_ms - self.trial_since_ms.max(self.began_ms));
         }
         facts
     }
@@ -243,21 +246,31 @@ impl World {
         self.now_ms = self.now_ms.max(until);
     }
 
+    fn begin(&mut self) {
+        self.machine = Supervision::new(TERMS);
+        self.began_ms = self.now_ms;
+        self.feed(Input::Begin);
+    }
+
     /// kill −9, or the power fails: the child goes too.
     pub(super) fn kill_supervisor(&mut self) {
         self.child = None;
         self.dying = false;
-        self.machine = Supervision::new(TERMS);
-        self.feed(Input::Begin);
+        self.begin();
     }
 
     /// The machine is restarted in an orderly way.
     pub(super) fn restart(&mut self) {
+        self.restart_after(0);
+    }
+
+    /// The supervisor is stopped, and started again so much later.
+    pub(super) fn restart_after(&mut self, ms: u64) {
         self.feed(Input::Stop);
         self.end_child(0, false);
         assert_eq!(self.ended.take(), Some(0));
-        self.machine = Supervision::new(TERMS);
-        self.feed(Input::Begin);
+        self.now_ms += ms;
+        self.begin();
     }
 
     /// What runs, after as long as it takes to start something.
