@@ -35,6 +35,9 @@ pub const ASK_AGAIN_MS: u64 = 60_000;
 /// So often an orderly end of whoever starts a version on trial takes its last start back from those that count: a build
 /// which has its machine restarted each time is not tried for ever.
 pub const TRIAL_STOPS: u32 = 10;
+/// Ends of the agent itself on trial without having been told to, over all trials of a release that came to no verdict, after
+/// which it is to blame: as many starts as one trial has.
+pub const TRIAL_ENDS: u32 = 3;
 /// A machine that was to go back and came up with the version that is left is restarted again so often; then people must look.
 pub const RESTARTS_BACK: u32 = 3;
 /// So often a way back is begun before it goes on without what keeps failing, where there is something to go on to; the pauses

@@ -85,12 +85,22 @@ pub(super) fn encode_with<T: Serialize, U: Serialize>(value: &T, more: &U) -> Ve
     bytes
 }
 
-/// Reads what [`encode_with`] wrote; the default of `U` where an older build wrote it, with nothing behind it.
-pub(super) fn decode_with<T: for<'de> Deserialize<'de>, U: for<'de> Deserialize<'de> + Default>(bytes: &[u8]) -> Option<(T, U)> {
+/// Reads what [`encode_with`] wrote; the defaults of `U` and `V` where an older build wrote it, with less behind it.
+pub(super) fn decode_with<T, U, V>(bytes: &[u8]) -> Option<(T, U, V)>
+where
+    T: for<'de> Deserialize<'de>,
+    U: for<'de> Deserialize<'de> + Default,
+    V: for<'de> Deserialize<'de> + Default,
+{
     let (&VERSION, encoded) = bytes.split_first()? else { return None };
     let (value, more) = postcard::take_from_bytes(encoded).ok()?;
-    let more = if more.is_empty() { U::default() } else { postcard::from_bytes(more).ok()? };
-    Some((value, more))
+    let (second, more) = take_or_default(more)?;
+    let (third, _) = take_or_default(more)?;
+    Some((value, second, third))
+}
+
+fn take_or_default<T: for<'de> Deserialize<'de> + Default>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    if bytes.is_empty() { Some((T::default(), bytes)) } else { postcard::take_from_bytes(bytes).ok() }
 }
 
 /// Reads what [`encode`] wrote; `None` when it is damaged or of another version.

@@ -165,7 +165,10 @@ impl Node {
             Input::Addresses(addresses) => self.addresses = addresses.into_iter().take(crate::limits::ADDRESSES).collect(),
             Input::Device { product, report } => self.take_report(now, &product, report),
             Input::Serves(serves) => self.serves = serves,
-            Input::Stopping => self.say_last_words(now),
+            Input::Stopping => {
+                self.stop_lives(now);
+                self.say_last_words(now);
+            }
         }
         self.settle(now);
     }

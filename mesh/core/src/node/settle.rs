@@ -179,6 +179,15 @@ impl Node {
         self.persist_presence(saves);
     }
 
+    /// Keeps what a version on trial has to know of an orderly end.
+    pub(super) fn stop_lives(&mut self, now: Now) {
+        let stopped =
+            self.lives.iter_mut().filter_map(|(product, life)| life.stop(now).then(|| (product.clone(), life.kept.encode())));
+        for (product, kept) in stopped.collect::<Vec<_>>() {
+            self.persist(&StoreKey::Life(product), Some(kept));
+        }
+    }
+
     /// Whom this node needs as peers beside its own three: wardens that it must sync with, those of the slots that it claims, and
     /// whoever holds a promise of it, who dials by itself.
     fn needed_links(&self) -> BTreeSet<NodeId> {

@@ -333,6 +333,7 @@ impl Life {
             proof: None,
         });
         self.kept.absence = Absence::start(now);
+        self.kept.ends.begin(mission.release);
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
         self.now.activated = None;
@@ -397,7 +398,6 @@ impl Life {
         {
             acts.push(self.confirm(now, attempt.release));
         } else if attempt.upgrade.elapsed_ms(now) >= self.trial_ms(attempt) {
-            let release = attempt.release;
             let seconds = attempt.upgrade_timeout_ms / 1000;
             let undecided = self.undecided(now);
             let reason = self.health_reason(&format!("not confirmed within {seconds} s"));
@@ -405,22 +405,22 @@ impl Life {
                 if now.boot < resumed.after_ms(LOOK_AFTER_WAKING_MS.min(attempt.upgrade_timeout_ms)) {
                     self.now.hold = Some(Hold::Undecided(Reason::lossy("it has just been started again, or woke")));
                 } else {
-                    self.now.untried = Some(reason);
-                    acts.extend(self.insist_on_the_untried(now, release));
+                    acts.extend(self.leave_undecided(now, reason));
                 }
                 return;
             }
-            if alone && self.now.activated.is_some() && (healthy == Some(true) || undecided.is_some()) {
+            if alone
+                && self.kept.ends.spent().is_none()
+                && self.now.activated.is_some()
+                && (healthy == Some(true) || undecided.is_some())
+            {
                 let reason = Reason::lossy(&format!("no peer answered within {seconds} s"));
                 acts.push(self.go_back(now, Reverting { reason, at_fault: false, unproven: true }));
                 return;
             }
             match undecided {
                 // Its supervisor does not let an agent wait: it goes back, and nothing is known of the new build.
-                Some(_) if self.now.company.is_some() => {
-                    self.now.untried = Some(reason);
-                    acts.extend(self.insist_on_the_untried(now, release));
-                }
+                Some(_) if self.now.company.is_some() => acts.extend(self.leave_undecided(now, reason)),
                 // Network loss alone never rolls a product back (case I6): it waits on, and is silent to others.
                 Some(why) => self.now.hold = Some(Hold::Undecided(why)),
                 // A switch that the device has not come to the end of tells nothing of what is switched to.
@@ -433,6 +433,18 @@ impl Life {
         if let Some(mission) = mine {
             self.kept.rollout = Some(mission.seen.clone());
         }
+    }
+
+    /// The time of the agent itself is over, and nothing is known of it: it goes back, and is tried again later. One that has ended
+    /// by itself as often as it may, in however many trials, or took its machine down, is to blame.
+    fn leave_undecided(&mut self, now: Now, reason: Reason) -> Option<Act> {
+        let release = self.kept.attempt.as_ref()?.release;
+        if let Some(times) = self.kept.ends.spent() {
+            let reason = Reason::lossy(&format!("it ended {times} times without being confirmed; {reason}"));
+            return Some(self.revert(now, reason, true));
+        }
+        self.now.untried = Some(reason);
+        self.insist_on_the_untried(now, release)
     }
 
     /// Soak: vouch at its end when health has held, fail when it does not.

@@ -10,6 +10,7 @@
 //! Both return [`Act`]s: the node turns them into effects, always *after* it made the new state durable.
 
 pub(crate) mod advance;
+mod ends;
 mod overtake;
 pub(crate) mod report;
 pub(crate) mod stopwatch;
@@ -21,6 +22,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use self::ends::Ends;
 use self::stopwatch::{Absence, Stopwatch};
 use super::effect::{Install, Step};
 use super::hold::Hold;
@@ -62,18 +64,29 @@ pub(crate) struct Kept {
     /// How long the machine was off or asleep in the upgrade under way. Kept behind all else: older builds know nothing of it.
     #[serde(skip)]
     pub(crate) absence: Absence,
+    /// How often the release that is tried has ended. Kept behind that.
+    #[serde(skip)]
+    pub(crate) ends: Ends,
+}
+
+/// What came later still: builds that know of the absence know nothing of it.
+#[derive(Default, Serialize, Deserialize)]
+struct Later {
+    put_down_awake_ms: Option<u64>,
+    ends: Ends,
 }
 
 impl Kept {
     /// The form that is stored.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        encode_with(self, &self.absence)
+        let later = Later { put_down_awake_ms: self.absence.put_down_awake_ms(), ends: self.ends };
+        encode_with(self, &(self.absence, later))
     }
 
     /// Reads it; `None` when it is damaged or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kept, absence) = decode_with(bytes)?;
-        Some(Self { absence, ..kept })
+        let (kept, absence, Later { put_down_awake_ms, ends }): (Self, Absence, Later) = decode_with(bytes)?;
+        Some(Self { absence: absence.put_down_at(put_down_awake_ms), ends, ..kept })
     }
 }
 
@@ -253,6 +266,17 @@ impl Life {
         true
     }
 
+    /// The agent ends as it was told to: of a version on trial that is no end. Whether there is anything to keep.
+    pub(crate) fn stop(&mut self, now: Now) -> bool {
+        let goes_on = self.now.recovered && self.now.untried.is_none() && !self.now.confirming;
+        let on_trial = self.kept.attempt.as_ref().is_some_and(|attempt| attempt.reverting.is_none() && attempt.soak.is_none());
+        if !goes_on || !on_trial || self.kept.phase != Phase::Activating {
+            return false;
+        }
+        self.kept.ends.stop();
+        self.put_down(now)
+    }
+
     /// The section of the status record that tells of this product.
     pub(crate) fn section(&self) -> Section {
         let attempt = self.kept.attempt.as_ref();
@@ -337,6 +361,7 @@ impl Life {
         if self.kept.phase == Phase::Activating {
             self.now.resumed = Some(now.boot);
             self.kept.absence.sleep(slept_ms - before_ms);
+            self.put_down(now);
         }
     }
 

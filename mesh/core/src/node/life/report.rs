@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::super::input::{Fault, Health, Recovered, Report, WentBack};
+use super::ends::Ends;
 use super::stopwatch::Stopwatch;
 use super::{Act, Life, Reverting, Tries};
 use crate::digest::Digest;
@@ -149,6 +150,7 @@ impl Life {
         } else if recovered.trial == Some(release) {
             self.now.activated = Some(now.boot);
             self.now.resumed = Some(now.boot);
+            self.kept.ends.start();
             if let Some(reverting) = attempt.reverting {
                 acts.push(self.go_back(now, reverting));
             }
@@ -220,6 +222,7 @@ impl Life {
         let Some(attempt) = &mut self.kept.attempt else { return };
         attempt.soak = Some(Stopwatch::start(now));
         attempt.reverting = None;
+        self.kept.ends = Ends::default();
         self.kept.floor = self.kept.floor.max(attempt.running.sequence);
         self.kept.running = Some(attempt.running.clone());
         self.kept.phase = Phase::Confirmed;
@@ -257,6 +260,7 @@ impl Life {
     /// The verdict on an upgrade that went back; a release that is to blame is not tried again here, nor is its build in another.
     pub(super) fn rolled_back(&mut self, rollout: RolloutId, release: Digest, at_fault: bool, reason: Reason) -> Option<Act> {
         self.kept.phase = Phase::RolledBack;
+        self.kept.ends = Ends::default();
         if at_fault {
             self.deny(release);
             if let Some(build) = self.now.build.take() {

@@ -65,30 +65,49 @@ pub(crate) struct Absence {
     off_ms: u64,
     /// CLOCK_BOOTTIME when the stopwatch was last put down.
     put_down_ms: u64,
+    /// The same of the clock that stands while the machine sleeps. Kept apart: older builds know nothing of it.
+    #[serde(skip)]
+    put_down_awake_ms: Option<u64>,
 }
 
 impl Absence {
     /// None yet.
     pub(crate) fn start(now: Now) -> Self {
-        Self { off_ms: 0, put_down_ms: now.boot.0 }
+        Self { off_ms: 0, put_down_ms: now.boot.0, put_down_awake_ms: Some(now.awake_ms) }
     }
 
     /// Along with the stopwatch.
     pub(crate) fn put_down(&mut self, now: Now) {
         self.put_down_ms = now.boot.0;
+        self.put_down_awake_ms = Some(now.awake_ms);
     }
 
-    /// After a restart, before which the stopwatch was put down `gap_ms` ago. What the clock that goes on while the machine runs
-    /// says of that was no absence; it begins anew with the machine. A step of the wall clock is one.
+    /// After a restart, before which the stopwatch was put down `gap_ms` ago. What the clock that goes on while the machine is
+    /// awake says of that was no absence; it begins anew with the machine. A step of the wall clock is one, and so is a sleep that
+    /// nobody lived to notice.
     pub(crate) fn resume(&mut self, gap_ms: u64, now: Now) {
-        let ran_ms = now.boot.0.saturating_sub(self.put_down_ms);
+        let ran_ms = match self.put_down_awake_ms {
+            Some(put_down_ms) => now.awake_ms.saturating_sub(put_down_ms),
+            None => now.boot.0.saturating_sub(self.put_down_ms),
+        };
         self.off_ms = self.off_ms.saturating_add(gap_ms.saturating_sub(ran_ms));
-        self.put_down_ms = now.boot.0;
+        self.put_down(now);
     }
 
-    /// The machine slept for so long: of that a version had nothing either.
+    /// The machine slept for so long: of that a version had nothing either. Both are put down then, or a restart would find the
+    /// same sleep once more.
     pub(crate) fn sleep(&mut self, ms: u64) {
         self.off_ms = self.off_ms.saturating_add(ms);
+    }
+
+    /// What is kept apart of it.
+    pub(crate) fn put_down_awake_ms(&self) -> Option<u64> {
+        self.put_down_awake_ms
+    }
+
+    /// The same, put together again.
+    pub(crate) fn put_down_at(self, put_down_awake_ms: Option<u64>) -> Self {
+        Self { put_down_awake_ms, ..self }
     }
 
     /// In milliseconds.
@@ -127,6 +146,20 @@ mod tests {
         watch.put_down(now(60_000, 1_800_000_000));
         watch.resume(now(100, 1_800_000_020));
         assert_eq!(watch.elapsed_ms(now(1_100, 1_800_000_021)), 81_000);
+    }
+
+    #[test]
+    fn a_sleep_on_whose_end_the_agent_ended_is_found_at_its_next_start() {
+        let slept = |boot_ms, slept_ms| Now { awake_ms: boot_ms - slept_ms, ..now(boot_ms, 0) };
+        let mut absence = Absence::start(now(500_000, 0));
+        absence.resume(3_630_000, slept(4_130_000, 3_600_000));
+        assert_eq!(absence.ms(), 3_600_000);
+        // What an older build put down has no such reading: then the machine is taken to have been awake.
+        let mut absence = Absence { put_down_awake_ms: None, ..Absence::start(now(500_000, 0)) };
+        absence.resume(3_630_000, slept(4_130_000, 3_600_000));
+        assert_eq!(absence.ms(), 0);
+        absence.resume(60_000, slept(4_190_000, 3_630_000));
+        assert_eq!(absence.ms(), 30_000, "from here on it is known");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The life of an agent that is its own product: whether a peer answers, and what a restart of it takes away.
 
 use super::*;
-use crate::node::keys::{decode, encode};
+use crate::limits::{TRIAL_ENDS, TRIAL_STOPS};
+use crate::node::keys::{decode, encode, encode_with};
+use crate::node::life::ends::Ends;
 use crate::node::life::stopwatch::{Absence, Stopwatch};
 
 /// The agent itself: on trial and healthy since second 1, and no peer has answered.
@@ -163,6 +165,33 @@ impl Runs {
         asked
     }
 
+    /// Its time is over, and it goes back; whether it is to blame.
+    fn ends_in(&mut self, seconds: u64) -> bool {
+        match self.runs(seconds)[..] {
+            [Step::Revert { at_fault, .. }, ..] => at_fault,
+            ref asked => panic!("{asked:?}"),
+        }
+    }
+
+    /// It came to no verdict, and is handed over once more.
+    fn is_tried_again(&mut self) {
+        let (at, ordered) = (self.at(), self.ordered.clone());
+        let back = Report::Reverted { release: ordered.release, running: Some(running(1, 1)), output: Reason::none() };
+        assert_eq!(self.life.report(at, back), []);
+        self.life.report(at, Report::Staged { release: ordered.release });
+        let go = |life: &mut Life| {
+            life.advance(at, Some(&ordered), &mut |_, asking| match asking {
+                Asking::Claim => Turn::Claim(Some(0)),
+                Asking::Start => Turn::Start,
+            })
+        };
+        assert_eq!(go(&mut self.life), [Act::Claim(Some(0))]);
+        self.life.kept.claim = activating(&ordered).kept.claim;
+        self.life.kept.phase = Phase::Claiming;
+        assert!(matches!(steps(&go(&mut self.life))[..], [Step::Activate { .. }]));
+        self.restarts(2, false);
+    }
+
     fn ends_in_blame_after(mut self, seconds: u64) {
         assert_eq!(self.runs(seconds - 1), [], "not before");
         let asked = self.runs(1);
@@ -276,13 +305,79 @@ fn what_an_older_build_kept_is_read_and_reads_what_is_kept_now() {
     runs.restarts(7_200, true);
     // As it is read: what a stopwatch does not keep is not in it.
     let kept = Kept::decode(&runs.life.kept.encode()).unwrap();
-    assert_ne!(kept.absence, Absence::default());
+    assert_ne!((kept.absence, kept.ends), (Absence::default(), Ends::default()));
     let of_now = kept.encode();
     assert_eq!(Kept::decode(&of_now), Some(kept.clone()));
     let of_old = encode(&kept);
     assert!(of_now.starts_with(&of_old) && of_now.len() > of_old.len());
-    let without = Kept { absence: Absence::default(), ..kept };
+    let of_before = encode_with(&kept, &kept.absence);
+    assert!(of_now.starts_with(&of_before) && of_now.len() > of_before.len());
+    let absence = kept.absence.put_down_at(None);
+    assert_eq!(Kept::decode(&of_before), Some(Kept { absence, ends: Ends::default(), ..kept.clone() }));
+    let without = Kept { absence: Absence::default(), ends: Ends::default(), ..kept };
     assert_eq!(Kept::decode(&of_old), Some(without.clone()));
     assert_eq!(decode::<Kept>(&of_now), Some(without), "as older builds do");
     assert_eq!(Kept::decode(&of_now[..of_now.len() - 1]), None, "what is torn is not read");
+}
+
+#[test]
+fn a_sleep_at_whose_end_the_agent_itself_ended_is_none_of_its_time_and_one_that_it_noticed_is_none_once() {
+    for noticed in [0, 1] {
+        let mut runs = Runs::new();
+        assert_eq!(runs.runs(90), [], "last put down after 60");
+        runs.sleeps(86_400);
+        assert_eq!(runs.runs(noticed), []);
+        runs.restarts(10, false);
+        runs.ends_in_blame_after(498 - noticed);
+    }
+}
+
+#[test]
+fn a_build_of_the_agent_that_takes_its_machine_down_whenever_nothing_can_judge_it_is_to_blame_in_the_end() {
+    let says = |runs: &mut Runs| drop(runs.life.report(runs.at(), Report::Health(Health::Unknown(Reason::lossy("status 429")))));
+    for told in [false, true] {
+        let mut runs = Runs::new();
+        let goes_down = |runs: &mut Runs, told: bool| {
+            says(runs);
+            assert_eq!(runs.runs(120), []);
+            assert_eq!(told && runs.life.stop(runs.at()), told);
+            runs.restarts(30, true);
+        };
+        goes_down(&mut runs, false);
+        goes_down(&mut runs, false);
+        says(&mut runs);
+        assert!(!runs.ends_in(400), "its starts are not used up");
+        // Its way back is an orderly end too, of which nothing is made.
+        assert!(!runs.life.stop(runs.at()));
+        runs.is_tried_again();
+        // One that was told to end has not ended by itself.
+        goes_down(&mut runs, told);
+        says(&mut runs);
+        assert_eq!(runs.ends_in(600), !told);
+    }
+    // Nor does it matter then whether a peer answers.
+    let ordered = mission("r", 2);
+    let mut life = alone_on_trial(&ordered);
+    (0..4).for_each(|_| life.kept.ends.start());
+    let asked = steps(&advance(&mut life, ordered.upgrade_timeout_ms + 10, &ordered));
+    assert!(matches!(asked[..], [Step::Revert { at_fault: true, .. }]), "{asked:?}");
+}
+
+#[test]
+fn an_agent_on_trial_that_has_its_machine_restarted_for_ever_has_used_up_its_orderly_ends() {
+    let mut ends = Ends::default();
+    ends.begin(digest(2));
+    for restart in 0..=TRIAL_STOPS + TRIAL_ENDS {
+        assert_eq!(ends.spent(), None, "restart {restart}");
+        ends.start();
+        ends.stop();
+    }
+    ends.start();
+    assert_eq!(ends.spent(), Some(TRIAL_ENDS + 1));
+    ends.begin(digest(2));
+    ends.start();
+    assert_eq!(ends.spent(), Some(TRIAL_ENDS + 1), "whatever trial of it");
+    ends.begin(digest(3));
+    ends.start();
+    assert_eq!(ends.spent(), None);
 }
