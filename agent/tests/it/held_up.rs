@@ -116,6 +116,23 @@ async fn s6_a_newer_release_takes_the_place_of_a_way_back_that_does_not_end() {
 }
 
 #[tokio::test]
+async fn s6_what_could_not_be_tried_takes_the_place_of_its_own_way_back_once_it_can() {
+    let site = Site::new();
+    let mut executor = site.going_back(0).await;
+    let leave = Step::Revert { release: site.two.release, reason: Reason::lossy("too many processes"), at_fault: false };
+    for _ in 1..TRIES_BACK {
+        assert_eq!(executor.execute(&leave).await, Outcome::Again);
+        assert!(matches!(stage(&mut executor, &site.two).await, Outcome::Report(Report::StageFailed { .. })));
+    }
+    assert_eq!(executor.execute(&leave).await, Outcome::Again);
+    assert_eq!(stage(&mut executor, &site.two).await, Outcome::Report(Report::Staged { release: site.two.release }));
+    assert_eq!(activate(&mut executor, &site.two).await, Outcome::Report(Report::Activated { release: site.two.release }));
+    assert_eq!(executor.found().await.unwrap().denied, []);
+    let outcome = executor.execute(&Step::Confirm { release: site.two.release }).await;
+    assert_eq!(outcome, Outcome::Report(Report::Confirmed { release: site.two.release }));
+}
+
+#[tokio::test]
 async fn s6_an_old_version_that_starts_after_all_ends_the_way_back_whatever_was_staged_meanwhile() {
     for staged in [false, true] {
         let site = Site::new();

@@ -93,7 +93,9 @@ fn may_begin(found: &Found, install: &Install) -> Result<(), Refusal> {
     let gives_way = |open: &Entry| {
         // A stage that could not even be given back (a full disk) touched the idle slot alone: it is begun again.
         let is_stage = open.mark == Mark::Stage;
-        is_stage || (held_up(found).is_some() && open.transaction.contents.build() != Contents::of(install).build())
+        let is_another = open.transaction.contents.build() != Contents::of(install).build();
+        // What could not be tried, and is not to blame, may be tried once more.
+        is_stage || (held_up(found).is_some() && (is_another || matches!(open.mark, Mark::Revert { at_fault: false, .. })))
     };
     if let Some(open) = found.open().filter(|open| !gives_way(open)) {
         return Err(Refusal::Unconfirmed(open.transaction.contents.version.clone()));

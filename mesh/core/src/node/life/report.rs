@@ -182,13 +182,13 @@ impl Life {
             return;
         };
         self.now.recovered = true;
-        if attempt.release == release {
+        if attempt.release == release && (at_fault || attempt.reverting.is_some()) {
             let reverting = Reverting { reason, at_fault, unproven: false };
             let reverting = attempt.reverting.get_or_insert(reverting).clone();
             acts.push(self.go_back(now, reverting));
         } else {
-            // Nothing is known of what it wanted to start, and what is left has its verdict already. The device goes back from
-            // that whichever of the two it is asked to leave.
+            // Nothing is known of what it wanted to start, nor of what is left through no fault and without an order; any other that is
+            // left has its verdict already. The device goes back from that whichever of the two it is asked to leave.
             let wanted = attempt.release;
             attempt.reverting = None;
             self.now.untried = Some(reason);
@@ -213,6 +213,8 @@ impl Life {
         } else {
             let release = attempt.release;
             self.now.untried = Some(reason);
+            // The switch may have used it up: it is staged anew before it is tried again, in place of this way back too.
+            self.now.staged = None;
             acts.extend(self.insist_on_the_untried(now, release));
         }
     }

@@ -109,6 +109,32 @@ fn only_what_could_start_takes_the_place_of_a_way_back() {
 }
 
 #[test]
+fn what_could_not_take_the_place_of_a_way_back_for_no_fault_of_its_own_is_tried_once_more_in_time() {
+    for at_fault in [false, true] {
+        let (mut life, newer) = (going_back(), newer());
+        let mut at = LONG;
+        life.report(now(at), Report::Staged { release: newer.release });
+        assert!(matches!(asked(&mut life, at, &newer)[..], [Step::Activate { .. }]));
+        for _ in 0..3 {
+            let reason = Reason::lossy("too many processes");
+            life.report(now(at), Report::ActivateFailed { release: newer.release, reason, at_fault });
+            assert_eq!(asked(&mut life, at + OVERTAKE_AFTER_MS - SECOND, &newer), [], "the way back goes on");
+            at += OVERTAKE_AFTER_MS;
+            let again = asked(&mut life, at, &newer);
+            if at_fault {
+                assert_eq!(again, []);
+                continue;
+            }
+            assert!(matches!(again[..], [Step::Fetch { .. } | Step::Stage { .. }]), "{again:?}");
+            life.report(now(at), Report::Fetched { sha256: digest(3) });
+            asked(&mut life, at, &newer);
+            life.report(now(at), Report::Staged { release: newer.release });
+            assert!(matches!(asked(&mut life, at, &newer)[..], [Step::Activate { claim, .. }] if claim == name(5)));
+        }
+    }
+}
+
+#[test]
 fn a_way_back_that_did_not_end_before_a_restart_goes_on_after_it() {
     let told = |release| {
         let going_back = Some(Box::new((digest(release), Reason::lossy("unhealthy: 500"), true)));
@@ -146,6 +172,22 @@ fn a_way_back_that_did_not_end_before_a_restart_goes_on_after_it() {
             assert_eq!((life.kept.phase, life.kept.verdicts.len(), life.kept.denied.len()), (Phase::Waiting, 0, 0));
         }
     }
+    // The device had come as far as to start release 3, and was not able to.
+    let unable = |life: &mut Life| {
+        let going_back = Some(Box::new((digest(3), Reason::lossy("too many processes"), false)));
+        steps(&life.report(now(1), Report::Recovered(Recovered { going_back, ..at_rest_on_one() })))
+    };
+    let mut life = Life::open(activating(&newer()).kept, now(0));
+    let acts = unable(&mut life);
+    assert!(matches!(&acts[..], [Step::Revert { release, at_fault: false, .. }] if *release == digest(3)), "{acts:?}");
+    assert!(matches!(asked(&mut life, LONG, &newer())[..], [Step::Fetch { .. }]), "and it is tried again");
+    // An order that takes it back stays one.
+    let aborted = Mission { aborted: Some(true), ..newer() };
+    let mut life = activating(&newer());
+    assert!(matches!(steps(&advance(&mut life, SECOND, &aborted))[..], [Step::Revert { at_fault: false, .. }]));
+    let mut life = Life::open(life.kept, now(0));
+    unable(&mut life);
+    assert_eq!(asked(&mut life, LONG, &newer()), []);
     // A store that knows nothing of it.
     let mut life = Life::open(Kept::default(), now(0));
     let acts = steps(&life.report(now(1), told(2)));
