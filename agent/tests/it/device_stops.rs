@@ -1,18 +1,21 @@
 //! A device that is told to stop while a command or a hook runs: nothing is cut off in the middle of a write.
 
 use std::fs;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::poll;
-use groundswell_agent::config::{Activator, HooksConfig};
+use groundswell_agent::config::{Activator, Config, HooksConfig};
+use groundswell_agent::install::device::Settings;
 use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::executor::{Executor, Outcome};
 use groundswell_agent::install::files::OnDisk;
 use groundswell_core::install::Hook;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::Report;
+use groundswell_core::text::Product;
 use tokio::sync::watch;
 
 use crate::workshop::{Workshop, claim, content, runs};
@@ -153,4 +156,60 @@ async fn a_command_that_takes_too_long_is_told_to_end_before_it_is_killed() {
     assert!(reason.contains("took longer than"), "{reason}");
     assert_eq!(workshop.lines("started"), ["noted"]);
     bench.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_way_back_stops_between_two_of_its_steps_and_the_next_start_goes_on() {
+    let mut workshop = Workshop::with_command("echo start $GROUNDSWELL_VERSION >> started");
+    let hook = workshop.shell("echo $$ > up; while ! test -e go; do sleep 0.01; done");
+    workshop.config.hooks = HooksConfig { commands: [(Hook::BeforeRevert, hook)].into(), ..HooksConfig::default() };
+    let (stop, stopping) = watch::channel(false);
+    let grace = Grace { by_itself: LONG, told: LONG };
+    let mut executor = workshop.executor_until(workshop.disk_on(Arc::new(OnDisk)), stopping).await.ending_within(grace);
+    executor.recover().await.unwrap();
+    let (one, two) = (workshop.release(1, "echo one"), workshop.release(2, "echo two"));
+    for install in [&one, &two] {
+        executor.execute(&Step::Stage { install: install.clone() }).await;
+        executor.execute(&Step::Activate { install: install.clone(), claim: claim(), within_ms: 900_000 }).await;
+        if install == &one {
+            executor.execute(&Step::Confirm { release: one.release }).await;
+        }
+    }
+    let reason = groundswell_core::text::Reason::lossy("unhealthy");
+    let leave = Step::Revert { release: two.release, reason, at_fault: true };
+    let mut executing = Box::pin(executor.execute(&leave));
+    tokio::select! {
+        outcome = &mut executing => panic!("{outcome:?}"),
+        () = is_at_work(&workshop) => {}
+    }
+    stop.send_replace(true);
+    workshop.touch("go");
+    assert_eq!(executing.await, Outcome::Stopping);
+    executor.shutdown().await;
+    assert_eq!(workshop.lines("started"), ["start 1.0", "start 2.0"], "each of them may take as long as a stop allows");
+    let recovered = workshop.executor().await.recover().await.unwrap();
+    assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release));
+    assert_eq!(workshop.lines("started").last().map(String::as_str), Some("start 1.0"));
+}
+
+#[test]
+fn what_is_under_way_in_an_agent_that_gives_way_ends_before_its_supervisor_takes_it_for_silent() {
+    let product = Product::new("bcd").unwrap();
+    let grace = |supervise: &str| {
+        let fleet = format!("sha256/{}", "0".repeat(64));
+        let text = format!(
+            "data-dir = \"data\"\nfleet = \"{fleet}\"\nkey-file = \"node.key\"\n[supervise]\n{supervise}\n\
+             [product.bcd]\nactivator = {{ type = \"supervise\" }}\n"
+        );
+        let config = Config::parse(Path::new("/etc/groundswell/agent.toml"), &text).unwrap();
+        Settings::from_config(&config, &product, None).unwrap().grace
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(grace("stop-timeout = \"30s\""), Grace { by_itself: seconds(15), told: seconds(5) });
+    // It says nothing more while it ends, and may have been silent for a third of that time already.
+    for silence in [3, 60, 600] {
+        let Grace { by_itself, told } = grace(&format!("stop-timeout = \"1h\"\nsilence = \"{silence}s\""));
+        assert!(by_itself + told <= seconds(silence) - seconds(silence) / 3, "{silence} s: {by_itself:?}, {told:?}");
+        assert!(by_itself >= seconds(silence) / 3, "{silence} s: {by_itself:?}");
+    }
 }

@@ -230,6 +230,11 @@ fn runs_from(run: Run, folder: Option<&Path>) -> bool {
 mod tests {
     use std::process::{Child, Command};
 
+    use groundswell_core::digest::Digest;
+    use groundswell_core::install::Contents;
+    use groundswell_core::number::Sequence;
+    use groundswell_core::text::{Product, Version};
+
     use super::*;
 
     fn sleeper() -> (Child, Run) {
@@ -241,6 +246,84 @@ mod tests {
     fn end(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// A process that notes each signal in `heard`, once it is up.
+    fn listener(folder: &Path) -> Child {
+        let script =
+            format!("cd {}; trap 'echo told >> heard' USR1; echo up > heard; while :; do sleep 0.01; done", folder.display());
+        let child = crate::install::forks::starting(|| Command::new("sh").args(["-c", &script]).spawn()).unwrap();
+        has_heard(folder, 0);
+        child
+    }
+
+    fn has_heard(folder: &Path, times: usize) {
+        let began = std::time::Instant::now();
+        let heard = || fs::read_to_string(folder.join("heard")).unwrap_or_default();
+        while heard().lines().count() != times + 1 {
+            assert!(began.elapsed() < Duration::from_secs(60), "told {times} times: {}", heard());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn launch(trial: bool) -> Launch {
+        let contents = Contents {
+            release: Digest([1; 32]),
+            version: Version::new("1.0").unwrap(),
+            sequence: Sequence::new(1).unwrap(),
+            sha256: Digest([2; 32]),
+            size_bytes: 1,
+        };
+        let slot = Path::new("/nowhere/bcd/slots/a").to_owned();
+        let binary = slot.join("bcd");
+        Launch { product: Product::new("bcd").unwrap(), contents, slot, binary, claim: None, trial }
+    }
+
+    fn teller(folder: &Path) -> Teller {
+        Teller::new(SignalActivator { pid_file: folder.join("pid"), signal: TellSignal::Usr1 })
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_told_of_the_version_on_trial_is_told_of_the_way_back_although_its_file_went() {
+        let folder = tempfile::tempdir().unwrap();
+        let child = listener(folder.path());
+        fs::write(folder.path().join("pid"), child.id().to_string()).unwrap();
+        let mut teller = teller(folder.path());
+        assert_eq!(teller.start(&launch(true)).await, Ok(None));
+        has_heard(folder.path(), 1);
+        fs::remove_file(folder.path().join("pid")).unwrap();
+        assert_eq!(teller.start(&launch(false)).await, Ok(None));
+        has_heard(folder.path(), 2);
+        end(child);
+        let met = teller.start(&launch(false)).await.unwrap().expect("nobody is there");
+        assert!(met.reason.contains("nobody is there to be told of 1.0"), "{met}");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_before_the_boot_or_a_step_of_the_clock_may_name_the_one_so_nobody_is_told_and_nothing_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let child = listener(folder.path());
+        let file = File::create(folder.path().join("pid")).unwrap();
+        io::Write::write_all(&mut &file, child.id().to_string().as_bytes()).unwrap();
+        let written = |seconds: u64| {
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        };
+        written(booted() - 60);
+        let mut teller = teller(folder.path());
+        let refused = teller.start(&launch(false)).await.unwrap_err();
+        assert!(refused.reason.contains("older than the machine's boot"), "{refused}");
+        assert!(!refused.at_fault);
+        // The clock was set forward since the agent started, by more than the file is old: it may be of before that.
+        let year = 365 * 86_400;
+        teller.booted -= year;
+        assert_eq!(teller.start(&launch(false)).await, Ok(None));
+        has_heard(folder.path(), 1);
+        teller.booted += year;
+        // What could not be told of the version on trial has not taken it up.
+        assert_eq!(teller.start(&launch(true)).await, Err(refused.clone()));
+        assert_eq!(teller.start(&launch(false)).await, Ok(Some(refused)));
+        has_heard(folder.path(), 1);
+        end(child);
     }
 
     fn written(at: u64) -> Written {
@@ -270,10 +353,10 @@ mod tests {
     fn a_clock_that_was_set_forward_makes_no_process_younger_than_its_file() {
         let (child, run) = sleeper();
         let now = clock::wall().seconds();
-        // Written a moment after the process was started, an hour before by what the clock says now.
-        let before = Written { stepped_seconds: 3_600, ..written(now - 3_600) };
+        // Written a moment after the process was started, half a minute before by what the clock says now: no machine is that young.
+        let before = Written { stepped_seconds: 30, ..written(now - 30) };
         assert_eq!(before.names(run, None), Ok(()));
-        assert!(is_gone(Written { at: now - 3_700, ..before }.names(run, None)), "no further");
+        assert!(is_gone(Written { at: now - 60, ..before }.names(run, None)), "no further");
         end(child);
     }
 
