@@ -317,9 +317,13 @@ impl Again {
         Self { step, tries, looks_left: looks.min(Self::MOST_LOOKS) }
     }
 
-    /// It is being done: the order was given once more.
-    fn without_waiting(self) -> Self {
-        Self { looks_left: 0, ..self }
+    /// What is left of it when a step comes: it is being done where that is the same order once more, and goes on beside a release
+    /// that is staged. Anything else takes its place.
+    fn before(self, step: &Step) -> Option<Self> {
+        match self.step == *step {
+            true => Some(Self { looks_left: 0, ..self }),
+            false => stages(step).then_some(self),
+        }
     }
 
     /// Whether it is time, at one more look.
@@ -381,7 +385,7 @@ impl Task {
             match happened {
                 Happened::Stop => break,
                 Happened::Step(step) => {
-                    again = again.filter(|again| again.step == *step).map(Again::without_waiting);
+                    again = again.and_then(|again| again.before(&step));
                     if disturbs(&step) {
                         // Whatever the probes see from here on until the step is done tells of neither version.
                         watched = watched.saturating_add(1);
@@ -394,8 +398,10 @@ impl Task {
                     self.asked.end(&step);
                     match outcome {
                         Outcome::Report(report) => {
-                            again = None;
-                            self.held_up.store(false, Ordering::Relaxed);
+                            if !stages(&step) {
+                                again = None;
+                                self.held_up.store(false, Ordering::Relaxed);
+                            }
                             self.report(report).await;
                         }
                         Outcome::Again => {
@@ -403,7 +409,7 @@ impl Task {
                             self.held_up.fetch_or(matches!(step, Step::Revert { .. }), Ordering::Relaxed);
                             again = Some(Again::of(step.clone(), again.take()));
                         }
-                        Outcome::Stopping | Outcome::Nothing => again = None,
+                        Outcome::Stopping | Outcome::Nothing => again = again.filter(|_| stages(&step)),
                     }
                     if disturbs(&step) {
                         watched = watched.saturating_add(1);
@@ -569,6 +575,11 @@ async fn finished(work: &mut Work) -> Box<Finished> {
         Work::Running(running) => running.await,
         Work::Rest(_) => std::future::pending().await,
     }
+}
+
+/// What fills the idle slot alone: a way back that is under way stays so.
+fn stages(step: &Step) -> bool {
+    matches!(step, Step::Stage { .. })
 }
 
 fn disturbs(step: &Step) -> bool {

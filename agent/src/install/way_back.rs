@@ -82,6 +82,10 @@ impl Executor {
     /// Does operations in order and goes on after a failure: on the way back every step that works helps.
     /// What the disk still lacks is kept for later; what else went badly is told with the verdict.
     pub(super) async fn insist(&mut self, operations: &[Operation]) -> WayBack {
+        // It says nothing of a way back that is under way.
+        if operations.is_empty() {
+            return WayBack::Done;
+        }
         let way = self.insist_on(operations).await;
         self.held_up.store(matches!(way, WayBack::Unfinished(_)), Ordering::Relaxed);
         way

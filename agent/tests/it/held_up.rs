@@ -10,6 +10,7 @@ use groundswell_core::install::{Hook, Operation};
 use groundswell_core::limits::TRIES_BACK;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Recovered, Report};
+use groundswell_core::record::status::{HoldCode, HoldNotice};
 use groundswell_core::text::Reason;
 
 use crate::workshop::{Workshop, claim};
@@ -235,4 +236,36 @@ async fn s6_an_agent_that_ends_while_a_release_takes_the_place_of_a_way_back_say
         let Outcome::Report(Report::Reverted { running, .. }) = outcome else { panic!("cut at {at}: {outcome:?}") };
         assert_eq!(running.map(|running| running.release), Some(site.one.release), "cut at {at}");
     }
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_staged_meanwhile_neither_ends_the_hold_nor_delays_the_way_back() {
+    let mut site = Site::new();
+    drop(site.going_back(TRIES_BACK).await);
+    let hook = site.workshop.shell("exit 1");
+    site.workshop.config.hooks.commands.insert(Hook::BeforeStage, hook);
+    let mut bench = site.workshop.begun_device();
+    let going_back = |report| match report {
+        Report::Recovered(recovered) => Some(recovered.going_back.is_some()),
+        _ => None,
+    };
+    assert!(bench.until(going_back).await);
+    bench.device.step(leave(&site.two)).unwrap();
+    let is_held = |holds: &[HoldNotice]| holds.iter().any(|hold| hold.code == HoldCode::DeviceFault);
+    bench.until(|report| matches!(&report, Report::Blocked(holds) if is_held(holds)).then_some(())).await;
+    let failed = bench.stage(&site.three).await;
+    assert!(matches!(&failed, Report::StageFailed { reason, .. } if reason.contains("before-stage")), "{failed:?}");
+    // Nobody asks for it again: it is under way.
+    site.starts_again();
+    loop {
+        match bench.next().await {
+            Report::Reverted { running, .. } => {
+                assert_eq!(running.map(|running| running.release), Some(site.one.release));
+                break;
+            }
+            Report::Blocked(holds) => assert!(is_held(&holds), "{holds:?}"),
+            _ => {}
+        }
+    }
+    bench.shutdown().await;
 }
