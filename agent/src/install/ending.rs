@@ -1,6 +1,6 @@
 //! How what is under way ends once the device is to stop.
 //!
-//! A pause is given up at once (`stoppable` in `executor`). What starts or stops a version, and a hook, may be in the middle of
+//! A pause is given up at once ([`stoppable`]). What starts or stops a version, and a hook, may be in the middle of
 //! a write after which nothing runs when it is cut off: a boot loader's environment, a database of packages, a disk that is
 //! being let go. It ends by itself, or is told to.
 
@@ -37,6 +37,14 @@ impl Default for Grace {
     }
 }
 
+/// Waits for `work`, or gives it up when the device stops.
+pub(super) async fn stoppable<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Output = T>) -> Result<T, Stopped> {
+    tokio::select! {
+        done = work => Ok(done),
+        _ = stopping.wait_for(|stopping| *stopping) => Err(Stopped::Stopping),
+    }
+}
+
 /// Waits for `work`; once the device stops, for no longer than `grace`. What fails then has failed for that, as where the
 /// machine goes down with all that a command needs: nobody is told, and the next start does it again.
 pub(super) async fn ending<T>(
@@ -45,7 +53,7 @@ pub(super) async fn ending<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<Result<T, Failure>, Stopped> {
     let (tell, told) = watch::channel(false);
-    let mut work = pin!(process::until_told(told, work));
+    let mut work = pin!(process::until_told(told, grace.told, work));
     let mut stops = stopping.clone();
     let mut done = tokio::select! {
         done = &mut work => Some(done),

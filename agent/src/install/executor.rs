@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use super::activate::{Launch, Starter, hook};
 use super::disk::{Disk, Failure};
-use super::ending::{Grace, ending};
+use super::ending::{Grace, ending, stoppable};
 use super::told::{Trouble, told_at_start, told_of_way, unsaid};
 use super::way_back::{Pauses, WayBack};
 use crate::config::HooksConfig;
@@ -594,12 +594,4 @@ fn is_untold(found: &Found, release: Digest) -> bool {
 
 fn refused(refusal: &Refusal) -> Failure {
     Failure { at_fault: !refusal.is_of_the_device(), ..Failure::broken(refusal.to_string()) }
-}
-
-/// Waits for `work`, or gives it up when the device stops.
-pub(super) async fn stoppable<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Output = T>) -> Result<T, Stopped> {
-    tokio::select! {
-        done = work => Ok(done),
-        _ = stopping.wait_for(|stopping| *stopping) => Err(Stopped::Stopping),
-    }
 }

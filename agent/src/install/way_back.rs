@@ -15,7 +15,8 @@ use groundswell_core::node::input::Recovered;
 use tokio::time::sleep;
 
 use super::disk::Failure;
-use super::executor::{Executor, Stopped, stoppable};
+use super::ending::stoppable;
+use super::executor::{Executor, Stopped};
 
 /// How often a start is tried before it is left for later.
 const STARTS: u32 = 3;

@@ -18,7 +18,7 @@ use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
-/// How long what is told to end may take, SIGTERM being the request. Whoever waits for it may have less patience.
+/// How long what took too long may take to end once it is told to, SIGTERM being the request: no longer than it was given before.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end. One that takes longer waits for a disk, or may not be killed by this agent: it is
 /// left to itself.
@@ -47,21 +47,22 @@ pub enum Ended {
 }
 
 tokio::task_local! {
-    /// Of those who wait for commands: whether they want their end.
-    static TOLD: watch::Receiver<bool>;
+    /// Of those who wait for commands: whether they want their end, and how long that may take then.
+    static TOLD: (watch::Receiver<bool>, Duration);
 }
 
-/// Does `work`; once `told` is true, the command that it waits for is told to end, and so is each that follows.
-pub(crate) async fn until_told<T>(told: watch::Receiver<bool>, work: impl Future<Output = T>) -> T {
-    TOLD.scope(told, work).await
+/// Does `work`; once `told` is true, the command that it waits for is told to end, and so is each that follows: `within` this
+/// time, and then it is killed.
+pub(crate) async fn until_told<T>(told: watch::Receiver<bool>, within: Duration, work: impl Future<Output = T>) -> T {
+    TOLD.scope((told, within), work).await
 }
 
-/// Done once commands are to end. Cancel safe.
-async fn told() {
-    if let Ok(mut told) = TOLD.try_with(Clone::clone)
+/// Done once commands are to end: within which time. Cancel safe.
+async fn told() -> Duration {
+    if let Ok((mut told, within)) = TOLD.try_with(Clone::clone)
         && told.wait_for(|told| *told).await.is_ok()
     {
-        return;
+        return within;
     }
     std::future::pending().await
 }
@@ -176,19 +177,19 @@ async fn finish(mut child: Child, limit: Duration, killer: impl Fn(&Child) -> Gr
     let (tail, stdout) = (Tail::default(), Tail::of(STDOUT_BYTES));
     let readers = read_both(&mut child, &[&tail, &stdout], &tail, None);
     let ended = tokio::select! {
-        status = child.wait() => Some(status?),
-        () = sleep(limit) => None,
-        () = told() => None,
+        status = child.wait() => Ok(status?),
+        () = sleep(limit) => Err(TOLD_WITHIN.min(limit)),
+        within = told() => Err(within),
     };
     let ended = match ended {
-        Some(status) => {
+        Ok(status) => {
             guard.0 = None;
             Ended::Status(status)
         }
-        None => {
+        Err(within) => {
             // Not waited for meanwhile, its number stays its own, and that of its group.
             if let Some(leader) = guard.0 {
-                leftover::tell_to_end(leader, TOLD_WITHIN).await;
+                leftover::tell_to_end(leader, within).await;
             }
             drop(guard);
             if timeout(KILLED_WITHIN, child.wait()).await.is_err() {
@@ -228,6 +229,30 @@ mod tests {
         let finished = finish(child, Duration::from_millis(500), |_| Group(None)).await.unwrap();
         assert_eq!((finished.ended, finished.output.as_str()), (Ended::TimedOut, "up"));
         kill_process(process, Signal::KILL).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_does_not_listen_when_its_time_is_over_is_killed_after_as_much_time_again() {
+        let began = tokio::time::Instant::now();
+        let deaf = shell("trap '' TERM; while :; do sleep 0.05; done");
+        let finished = run(&deaf, &[], Duration::from_millis(200)).await.unwrap();
+        assert_eq!(finished.ended, Ended::TimedOut);
+        assert!(began.elapsed() < TOLD_WITHIN / 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_the_end_of_a_command_says_how_long_that_may_take() {
+        let slow = shell("trap 'sleep 0.5; echo noted; exit' TERM; echo up; while :; do sleep 0.02; done");
+        for (within, output) in [(Duration::from_secs(36_000), "up\nnoted\n"), (Duration::ZERO, "up\n")] {
+            let (tell, told) = watch::channel(false);
+            let child = spawn(&slow, &[]).await.unwrap();
+            let day = Duration::from_secs(86_400);
+            let mut running = std::pin::pin!(until_told(told, within, finish(child, day, |child| Group(group(child)))));
+            // It listens by then, or dies of it, which is as well where nobody waits for it.
+            assert!(timeout(Duration::from_secs(1), running.as_mut()).await.is_err(), "{within:?}");
+            tell.send_replace(true);
+            assert_eq!(running.await.unwrap().stdout, output, "{within:?}");
+        }
     }
 
     #[tokio::test]
