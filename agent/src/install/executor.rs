@@ -380,6 +380,12 @@ impl Executor {
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Activated { release }),
         };
+        // Staged by a build that did not ask.
+        if found.good().is_none()
+            && let Err(missing) = self.starter.leads_back()
+        {
+            return failed(&missing);
+        }
         match self.run(&operations).await {
             Ok(()) => Outcome::Report(Report::Activated { release }),
             Err(Stopped::Stopping) => Outcome::Stopping,

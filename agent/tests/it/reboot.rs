@@ -300,3 +300,26 @@ async fn s6_a_machine_is_not_restarted_before_the_old_system_is_the_next_one() {
         assert_eq!(recovered.running.map(|running| running.release), Some(machine.one.release));
     }
 }
+
+#[tokio::test]
+async fn a_first_system_that_was_staged_before_stop_was_asked_for_is_not_handed_over_without_it() {
+    let mut workshop = Workshop::noting_starts();
+    let command = |workshop: &Workshop, stop: Option<Vec<String>>| {
+        let reboot = Reboot { run: workshop.shell("true"), booted: workshop.shell("true"), timeout: Duration::from_millis(50) };
+        let run = workshop.shell("echo install >> updater");
+        Activator::Command(CommandActivator { run, back: None, stop, timeout: Duration::from_secs(20), reboot: Some(reboot) })
+    };
+    workshop.config.activator = command(&workshop, Some(workshop.shell("true")));
+    let one = workshop.release(1, "system one");
+    let mut executor = workshop.executor().await;
+    executor.recover().await.unwrap();
+    executor.execute(&Step::Stage { install: one.clone() }).await;
+    drop(executor);
+    workshop.config.activator = command(&workshop, None);
+    let mut executor = workshop.executor().await;
+    assert_eq!(executor.recover().await.unwrap().staged, Some(one.release));
+    let outcome = executor.execute(&Step::Activate { install: one.clone(), claim: claim(), within_ms: 900_000 }).await;
+    let Outcome::Report(Report::ActivateFailed { reason, at_fault: false, .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("activator.stop is missing"), "{reason}");
+    assert_eq!(workshop.lines("updater"), Vec::<String>::new());
+}
