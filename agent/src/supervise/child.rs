@@ -34,6 +34,9 @@ pub struct Child {
     listener: Listener,
     tail: Tail,
     readers: JoinSet<()>,
+    /// Signals that mean nothing to an agent that is up, and end one that is not: it has not said how it takes them yet. `None`
+    /// once it is up.
+    owed: Option<Vec<Signal>>,
 }
 
 impl Child {
@@ -64,7 +67,7 @@ impl Child {
             readers.spawn(pass_on(OwnedFd::from(stderr), tail.clone(), io::stderr));
         }
         // Waited for by the keeper, when the kernel says that a child has ended.
-        Ok(Self { process, listener, tail, readers })
+        Ok(Self { process, listener, tail, readers, owed: Some(Vec::new()) })
     }
 
     /// Its process id.
@@ -84,7 +87,21 @@ impl Child {
         self.listener.heard(self.process)
     }
 
-    /// Passes a signal on to it.
+    /// Passes a signal on to it that means no end, once it is up.
+    pub fn pass_on(&mut self, signal: Signal) {
+        match &mut self.owed {
+            Some(owed) if owed.contains(&signal) => {}
+            Some(owed) => owed.push(signal),
+            None => self.tell(signal),
+        }
+    }
+
+    /// It has said that it is up.
+    pub fn is_up(&mut self) {
+        self.owed.take().into_iter().flatten().for_each(|signal| self.tell(signal));
+    }
+
+    /// Sends it a signal.
     pub fn tell(&self, signal: Signal) {
         // One that has just ended needs no signal.
         let _ = kill_process(self.process, signal);

@@ -111,20 +111,21 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
             inputs.push_back(Input::Overslept(u64::try_from(late.as_millis()).unwrap_or(u64::MAX)));
         }
         match happened {
-            Happened::Said(heard) => inputs.extend(heard.into_iter().map(input)),
+            Happened::Said(heard) => inputs.extend(keeper.heard(heard)),
             Happened::Told(Told::Child) => {
                 if let Some(end) = keeper.reap().await {
                     inputs.push_back(Input::Ended(end));
                 }
             }
-            Happened::Told(Told::Pass(signal)) => keeper.tell(signal),
+            Happened::Told(Told::Pass(signal)) => keeper.child.iter_mut().for_each(|child| child.pass_on(signal)),
             Happened::Told(Told::Stop(signal)) => {
                 keeper.tell(signal);
                 inputs.push_back(Input::Stop);
             }
             Happened::Time => {
                 // No agent is silent that has spoken and was not heard yet.
-                inputs.extend(keeper.child.iter().flat_map(Child::heard).map(input));
+                let heard = keeper.child.as_ref().map(Child::heard).unwrap_or_default();
+                inputs.extend(keeper.heard(heard));
                 inputs.push_back(Input::Wake);
                 keeper.marks.make_reserve();
             }
@@ -136,13 +137,6 @@ pub async fn run(settings: &Settings, own: &Path, service: Option<Notifier>) -> 
             keeper.tell(Signal::TERM);
             inputs.push_back(Input::Stop);
         }
-    }
-}
-
-fn input(heard: Heard) -> Input {
-    match heard {
-        Heard::Ready => Input::Ready,
-        Heard::Alive => Input::Alive,
     }
 }
 
@@ -267,6 +261,18 @@ impl Keeper<'_> {
             Action::End(code) => return Done::End(code),
         }
         Done::Nothing
+    }
+
+    /// What the agent has said.
+    fn heard(&mut self, heard: Vec<Heard>) -> Vec<Input> {
+        if heard.contains(&Heard::Ready) {
+            self.child.iter_mut().for_each(Child::is_up);
+        }
+        let input = |heard| match heard {
+            Heard::Ready => Input::Ready,
+            Heard::Alive => Input::Alive,
+        };
+        heard.into_iter().map(input).collect()
     }
 
     fn announce(&mut self, announcement: Announcement) {

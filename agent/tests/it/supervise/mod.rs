@@ -99,7 +99,13 @@ fn agent_process() {
         }
         _ => {}
     }
-    notifier.tell(READY);
+    let go = data.with_file_name("go");
+    while kind == "slow" && !go.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if kind != "slow" {
+        notifier.tell(READY);
+    }
     if kind == "silent" {
         std::thread::sleep(Duration::from_secs(3_600));
     }
@@ -115,6 +121,9 @@ fn agent_process() {
         let mut user1 = signal(SignalKind::user_defined1()).unwrap();
         let mut user2 = signal(SignalKind::user_defined2()).unwrap();
         let mut terminate = signal(SignalKind::terminate()).unwrap();
+        if kind == "slow" {
+            notifier.tell(READY);
+        }
         note(&data, "up");
         loop {
             notifier.tell(ALIVE);
@@ -143,6 +152,22 @@ fn signals_are_passed_on_and_the_exit_code_is_the_agents() {
     machine.signal(Signal::TERM);
     assert_eq!(machine.ends().code(), Some(7), "{}", machine.told());
     assert!(machine.noted().ends_with("end\n"), "it was waited for");
+}
+
+#[test]
+fn signals_that_mean_no_end_reach_an_agent_once_it_is_up_and_not_before() {
+    let mut machine = Machine::new("");
+    machine.script(&machine.folder.path().join("own"), "slow");
+    machine.start();
+    machine.sees("it is started", |noted| noted.contains("start own slow"));
+    for _ in 0..10 {
+        machine.signal(Signal::HUP);
+        machine.signal(Signal::USR1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(machine.folder.path().join("go"), "").unwrap();
+    machine.sees("they reach it", |noted| noted.contains("up\n") && noted.contains("HUP\n") && noted.contains("USR1\n"));
+    assert_eq!(machine.starts("own slow"), 1, "{}", machine.told());
 }
 
 #[test]
