@@ -464,7 +464,8 @@ pub(super) fn back_again(
     let tries = tries(found).saturating_add(1);
     let mut operations = vec![reverting(transaction, cause, way.clone(), tries)];
     operations.push(made_next(found.behind(transaction).as_ref(), transaction)?);
-    operations.extend(restarted(found, transaction, cause, missed, tries >= TRIES_BACK));
+    // The first was to ask.
+    operations.extend(restarted(found, transaction, cause, missed, tries > TRIES_BACK));
     Some(operations)
 }
 

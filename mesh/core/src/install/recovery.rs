@@ -80,8 +80,8 @@ pub fn give_up(found: &Found, cause: &Cause, manner: Manner, failed: &Operation,
 
 /// The next try after a way back, or a confirm, could not be finished. `answered`: what was asked whether the machine runs the old version
 /// said that it does not. Then that is made the next one again and the machine restarted, [`RESTARTS_BACK`] times; so it is
-/// where nothing was said [`TRIES_BACK`] times. Beyond that it is only asked again: the transaction stays open until the old
-/// version runs.
+/// where it was asked [`TRIES_BACK`] times, whether nothing was said or the agent ended before it could act on that. Beyond that
+/// it is only asked again: the transaction stays open until the old version runs.
 #[must_use]
 pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
     if let Some(Entry { transaction, mark: Mark::Confirm }) = found.open() {
@@ -94,17 +94,35 @@ pub fn try_again(found: &Found, manner: Manner, answered: bool) -> Recovery {
         && *missed < RESTARTS_BACK
     {
         let cause = Cause { reason: reason.clone(), at_fault: *at_fault };
-        let tries = tries(found).saturating_add(1);
-        if !answered && tries < TRIES_BACK {
-            let mut recovery = recover(found, manner);
-            recovery.operations.retain(|operation| !matches!(operation, Operation::Note(entry) if entry.is_open()));
-            recovery.operations.insert(0, reverting(transaction, &cause, way.clone(), tries));
-            return recovery;
+        if !answered {
+            return asked_again(found, transaction, &cause, way, manner);
         }
         let again = back_again(found, transaction, &cause, way, missed.saturating_add(1)).map(restarting);
-        return again.unwrap_or_else(|| recover(found, manner));
+        return again.unwrap_or_else(|| reverted(found, transaction, &cause, way, manner));
     }
     recover(found, manner)
+}
+
+/// A machine that was restarted for a way back is asked what it runs. That is written down first, for an agent that ends soon
+/// after each start has to come to an end too.
+fn asked_again(found: &Found, transaction: &Transaction, cause: &Cause, way: &Way, manner: Manner) -> Recovery {
+    let counted = match way {
+        Way::Restarting { boot, missed, .. } if is_asked(manner) && !boot.is(&found.boot) => {
+            Some(*missed).filter(|missed| *missed < RESTARTS_BACK)
+        }
+        _ => None,
+    };
+    let mut recovery = reverted(found, transaction, cause, way, manner);
+    let Some(missed) = counted else { return recovery };
+    let tries = tries(found).saturating_add(1);
+    if tries > TRIES_BACK
+        && let Some(again) = back_again(found, transaction, cause, way, missed.saturating_add(1))
+    {
+        return restarting(again);
+    }
+    recovery.operations.retain(|operation| !matches!(operation, Operation::Note(entry) if entry.is_open()));
+    recovery.operations.insert(0, reverting(transaction, cause, way.clone(), tries));
+    recovery
 }
 
 /// A confirm that could not be finished. `answered`: the machine does not run what was being confirmed, which goes back then. Where
@@ -168,7 +186,15 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
         }
         // Handing a version over again could overwrite the system that runs: only what the machine runs now tells
         // whether it got that far.
-        Mark::Activate(starts) if manner.restarts_machine => trial(after_boot(found, transaction, starts.count)),
+        Mark::Activate(starts) if manner.restarts_machine => {
+            let mut operations = after_boot(found, transaction, starts.count);
+            // Where the machine was restarted and runs it, it got that far: from here on its runs count.
+            if manner.counted != Counted::Elsewhere && !starts.boot.is(&found.boot) {
+                let (starts, boot) = (starts.count, starts.boot.clone());
+                operations.insert(1, note(Mark::Reboot { starts, boot, last: found.boot.clone() }));
+            }
+            trial(operations)
+        }
         Mark::Activate(starts) | Mark::Watch(starts) if is_over(found, mark, starts, manner) => {
             let times = |starts: u32| format!("started {starts} times without being confirmed");
             // An agent that ended says nothing of what it had started; a machine that went down may have been taken down by it.
@@ -222,7 +248,7 @@ fn open(found: &Found, transaction: &Transaction, mark: &Mark, manner: Manner) -
             settled(operations)
         }
         Mark::Revert { reason, at_fault, way, .. } => {
-            reverted(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner)
+            asked_again(found, transaction, &Cause { reason: reason.clone(), at_fault: *at_fault }, way, manner)
         }
         Mark::Closed => closed(found, manner),
     }

@@ -197,7 +197,13 @@ fn handed_over(starts: u32, ended: &str, last: &str) -> Mark {
 
 #[test]
 fn a_system_that_takes_its_machine_down_before_it_is_on_trial_goes_back_and_is_to_blame() {
-    let mut disk = found(Slot::B, upgrade(handed_over(1, "before", "")));
+    // Also where the agent ended while it handed the system over, and nothing but the machine says that it was.
+    for mark in [handed_over(1, "before", ""), Mark::Activate(Starts::first(boot("before")))] {
+        goes_back_after_three_runs(found(Slot::B, upgrade(mark)));
+    }
+}
+
+fn goes_back_after_three_runs(mut disk: Found) {
     // Its hook restarts the machine each time, say; a restart of the agent is none.
     for (run, starts) in [("first", 1), ("first", 1), ("second", 2), ("third", 3), ("third", 3)] {
         disk.boot = boot(run);
@@ -230,7 +236,7 @@ fn a_machine_whose_runs_have_no_name_is_asked_what_it_runs_and_is_not_restarted_
     let way = Way::Restarting { boot: boot(""), missed: 0, unset: false };
     let mark = Mark::Revert { reason: cause().reason, at_fault: true, way, tries: 0 };
     let recovery = recover(&Found { boot: boot(""), ..found(Slot::A, upgrade(mark)) }, RESTARTS);
-    assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
+    assert_eq!(recovery.operations.get(1), Some(&Operation::Booted(Slot::A, contents(1))));
 }
 
 #[test]
@@ -277,7 +283,8 @@ fn noted(operations: &[Operation]) -> Vec<(Way, u32)> {
 #[test]
 fn s6_a_way_back_by_a_restart_ends_only_once_the_machine_runs_the_old_version() {
     let recovery = recover(&going_back(restarting(0, false), 0), RESTARTS);
-    assert_eq!(recovery.operations.first(), Some(&Operation::Booted(Slot::A, contents(1))));
+    assert_eq!(noted(&recovery.operations), [(restarting(0, false), 1)], "before anything else");
+    assert_eq!(recovery.operations.get(1), Some(&Operation::Booted(Slot::A, contents(1))));
     // It is made the next one again, and the machine restarted, so often and no more.
     for missed in 0..RESTARTS_BACK {
         let again = try_again(&going_back(restarting(missed, false), 0), RESTARTS, true);
@@ -314,12 +321,12 @@ fn s6_what_never_makes_the_old_version_the_next_one_restarts_the_machine_all_the
         let this = Way::Restarting { boot: boot("this"), missed, unset: true };
         assert_eq!(noted(&last.operations).last(), Some(&(this, 0)), "a restart that counts, whatever happened before it");
         assert_eq!(last.ending, Ending::Restarting);
-        found = going_back(restarting(missed, true), TRIES_BACK - 1);
+        found = going_back(restarting(missed, true), TRIES_BACK);
     }
     assert_eq!(try_again(&found, RESTARTS, true), recover(&found, RESTARTS), "no further restart");
     // The boot loader goes back by itself: now that has to last.
     let back = recover(&found, RESTARTS);
-    assert_eq!(noted(&back.operations), [(restarting(RESTARTS_BACK, true), TRIES_BACK - 1)]);
+    assert_eq!(noted(&back.operations), [(restarting(RESTARTS_BACK, true), TRIES_BACK)]);
     assert_eq!(
         back.operations[1..4],
         [Operation::Booted(Slot::A, contents(1)), Operation::Start(Slot::A, contents(1)), Operation::Keep(Slot::A, contents(1))]
@@ -334,12 +341,17 @@ fn s6_what_never_makes_the_old_version_the_next_one_restarts_the_machine_all_the
 #[test]
 fn s6_a_machine_that_never_says_what_it_runs_is_taken_for_one_that_does_not_run_the_old_version() {
     let silent = |tries| try_again(&going_back(restarting(0, false), tries), RESTARTS, false);
-    for tries in 1..TRIES_BACK {
+    for tries in 1..=TRIES_BACK {
         let again = silent(tries - 1);
         assert_eq!(noted(&again.operations), [(restarting(0, false), tries)]);
-        assert_eq!(again.operations[1..], recover(&going_back(restarting(0, false), 0), RESTARTS).operations[..]);
+        assert_eq!(again.operations[1..], recover(&going_back(restarting(0, false), 0), RESTARTS).operations[1..]);
+        // Each start of the agent is one more, for it may end before it can try again.
+        assert_eq!(recover(&going_back(restarting(0, false), tries - 1), RESTARTS), again);
     }
-    assert_eq!(silent(TRIES_BACK - 1).ending, Ending::Restarting);
+    let last = silent(TRIES_BACK);
+    let this = Way::Restarting { boot: boot("this"), missed: 1, unset: true };
+    assert_eq!((&last.ending, noted(&last.operations).last()), (&Ending::Restarting, Some(&(this, 0))));
+    assert_eq!(recover(&going_back(restarting(0, false), TRIES_BACK), RESTARTS), last);
     let agent = going_back(restarting(0, false), TRIES_BACK);
     assert_eq!(try_again(&agent, AGENT, false), recover(&agent, AGENT));
 }
@@ -353,7 +365,7 @@ fn s6_a_first_install_that_goes_back_is_not_over_while_the_machine_still_runs_it
         Found { entry: Some(entry), current: None, a: None, confirmed: None, ..super::install_starts::found(Slot::B, None) }
     };
     let recovery = recover(&first(restarting(0, false), 0), RESTARTS);
-    assert_eq!(recovery.operations.first(), Some(&Operation::Left(Slot::B, contents(2))));
+    assert_eq!(recovery.operations.get(1), Some(&Operation::Left(Slot::B, contents(2))));
     let again = try_again(&first(restarting(0, false), 0), RESTARTS, true);
     assert_eq!(again.operations.get(1), Some(&Operation::Stop(Slot::B, contents(2))));
     assert_eq!(again.ending, Ending::Restarting);
