@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use groundswell_core::digest::Digest;
+use groundswell_core::install::machine::Refusal;
 use groundswell_core::install::{Boot, Contents, Described, Entry, Found, Mark, Operation, Part, Slot, SlotState};
 use groundswell_core::node::input::Fault;
 use groundswell_core::text::{Product, Reason};
@@ -70,6 +71,11 @@ impl Failure {
     #[must_use]
     pub fn of_the_device(reason: impl Into<String>) -> Self {
         Self { at_fault: false, ..Self::broken(reason) }
+    }
+
+    /// An order that the machine refuses.
+    pub(super) fn refused(refusal: &Refusal) -> Self {
+        Self { at_fault: !refusal.is_of_the_device(), ..Self::broken(refusal.to_string()) }
     }
 
     /// Whatever a disk does, also to a slot that was whole when it was filled, tells nothing of what is installed.

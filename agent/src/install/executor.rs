@@ -327,7 +327,7 @@ impl Executor {
         };
         let found = self.look().await;
         let operations = match machine::stage(&found, install) {
-            Err(refusal) => return failed(&refused(&refusal)),
+            Err(refusal) => return failed(&Failure::refused(&refusal)),
             Ok(Plan::Do(operations)) => operations,
             Ok(Plan::Done | Plan::TooLate) => return Outcome::Report(Report::Staged { release }),
         };
@@ -596,8 +596,4 @@ impl Executor {
 /// Whether the disk does not tell at present how far this release is; an open journal says it by itself.
 fn is_untold(found: &Found, release: Digest) -> bool {
     found.is_unsure() && found.open().is_none_or(|entry| entry.transaction.contents.release != release)
-}
-
-fn refused(refusal: &Refusal) -> Failure {
-    Failure { at_fault: !refusal.is_of_the_device(), ..Failure::broken(refusal.to_string()) }
 }
