@@ -201,6 +201,10 @@ impl Archive {
             None => {
                 let gone = names.into_iter().filter(|digest| archive.shelf.envelope(digest).is_none()).collect();
                 archive.remove(gone);
+                if is_old {
+                    // What it names lies here, and is this fleet's: it is told by its name from now on.
+                    archive.owed.extend([Owed::InForce, Owed::OldInForce]);
+                }
                 archive.note_fleet();
             }
         }

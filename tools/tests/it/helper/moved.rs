@@ -8,7 +8,7 @@ use groundswell_core::documents::Body;
 use groundswell_core::trust::signing::SecretKey;
 
 use super::bench::{Bench, outcome, refused};
-use super::world::{World, digest, program};
+use super::world::{World, digest, product, program};
 
 /// The file that says which fleet document is in force.
 fn in_force(bench: &Bench) -> PathBuf {
@@ -62,6 +62,8 @@ async fn what_an_older_helper_wrote_down_counts_and_is_written_anew() {
     let mut bench = settled().await;
     fs::rename(in_force(&bench), old_in_force(&bench)).unwrap();
     bench.start();
+    let written = fs::read_to_string(in_force(&bench)).unwrap();
+    assert!(written.starts_with("2 sha256/") && !old_in_force(&bench).exists(), "at the start, whatever comes later");
     let (two, second) = (bench.world.papers(2), bench.world.next_fleet(&bench.world.fleet()));
     assert_eq!(outcome(&bench.stage(&bench.world.published(&two), two.id(), &program(2)).await), &Outcome::Staged);
     let third = bench.world.next_fleet(&second);
@@ -69,6 +71,48 @@ async fn what_an_older_helper_wrote_down_counts_and_is_written_anew() {
     assert!(matches!(client.document(&bench.world.sign_fleet(&third)).await, Reply::Taken { .. }));
     assert!(fs::read_to_string(in_force(&bench)).unwrap().starts_with("3 sha256/"));
     assert!(!old_in_force(&bench).exists());
+}
+
+#[tokio::test]
+async fn nothing_that_was_ended_comes_back_where_an_older_helper_wrote_down_what_is_in_force() {
+    let mut bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.client().await;
+    let published = bench.world.published(&papers);
+    for document in &published {
+        assert!(matches!(client.document(document).await, Reply::Taken { .. }));
+    }
+    let documents = bench.path("data/documents");
+    let release = documents.join(format!("{}.json", papers.id().hex()));
+    let ended = fs::read(&release).unwrap();
+    let mut second = bench.world.next_fleet(&papers.fleet);
+    let role = second.roles.release.get_mut(&product()).unwrap();
+    role.keys.retain(|key| *key == *bench.world.makers[2].public());
+    role.threshold = 1;
+    assert!(matches!(client.document(&bench.world.sign_fleet(&second)).await, Reply::Taken { .. }));
+    assert!(!release.exists(), "its keys are not the makers' any more");
+    bench.kill();
+    fs::rename(in_force(&bench), old_in_force(&bench)).unwrap();
+    let second = documents.join(format!("{}.json", digest(&Body::Fleet(second)).hex()));
+    let newest = fs::read(&second).unwrap();
+    for with_the_newest in [false, true] {
+        // As after a power cut that undid the removal; and once the disk has lost the document by which it was ended.
+        fs::write(&release, &ended).unwrap();
+        let says = if with_the_newest {
+            fs::write(&second, &newest).unwrap();
+            "release"
+        } else {
+            fs::remove_file(&second).unwrap();
+            "was in force here"
+        };
+        bench.start();
+        assert_eq!(old_in_force(&bench).exists(), !with_the_newest, "it goes once what it names is there");
+        let refusal = bench.stage(&published, papers.id(), &program(1)).await;
+        refused(&refusal, Why::Held, says);
+        assert!(bench.holds_nothing());
+        bench.kill();
+    }
+    assert!(!release.exists() && in_force(&bench).exists());
 }
 
 #[tokio::test]
