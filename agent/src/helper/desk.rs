@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use groundswell_core::digest::Digest;
-use groundswell_core::install::{Boot, Contents, Denied, Found, Mark};
+use groundswell_core::install::{Boot, Contents, Denied, Entry, Found, Mark, Operation, SlotState};
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::hold::Hold;
 use groundswell_core::node::input::{Fault, Report};
@@ -18,9 +18,10 @@ use groundswell_core::node::warrant::{Unwarranted, Warrant};
 use groundswell_core::record::ClaimName;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::memory::Memory;
-use super::wire::{LastFailure, Launched, Outcome, Reply, State, TakenBack, Why};
+use super::wire::{GoingBack, LastFailure, Launched, Outcome, Reply, State, TakenBack, Why};
 use crate::clock;
 use crate::config::HelperProduct;
 use crate::effects::blocking;
@@ -33,12 +34,16 @@ use crate::install::executor::{self, Executor};
 use crate::install::files::Files;
 use crate::install::lock::{Lock, lock};
 use crate::install::slots::Room;
+use crate::install::way_back::Pauses;
 
 /// Only an agent that is its own product asks for the time of a trial, and no helper starts one.
 const NO_MATTER_MS: u64 = 0;
 
 /// What the service manager leaves the helper to stop: `TimeoutStopSec` of its unit.
 pub const STOPS_WITHIN: Duration = Duration::from_secs(120);
+
+/// A switch that failed is taken back after this, where no agent lives to ask for it.
+const UNASKED: Duration = Duration::from_secs(60);
 
 /// The documents, shared by the desks of all products.
 pub type SharedMemory = Arc<Mutex<Memory>>;
@@ -81,9 +86,29 @@ pub struct Desk {
     executor: Executor,
     disk: Arc<Disk>,
     handed: Arc<Handed>,
-    /// What recovery took back.
+    /// What was taken back without an order.
     reverted: Option<TakenBack>,
+    /// Why the switch failed that waits to be taken back, and whether its build is to blame.
+    failed: Option<(Reason, bool)>,
+    /// When a way back is gone on with, though nobody asks.
+    again: Option<Again>,
     _lock: Lock,
+}
+
+/// A way back that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    tries: u32,
+    at: Instant,
+}
+
+impl Again {
+    /// The next try after so many: it stops and starts things, and is done again after twice the time of before.
+    fn after(tries: u32) -> Self {
+        let Pauses { first, longest, .. } = Pauses::default();
+        let pause = first.saturating_mul(1_u32 << tries.min(8)).min(longest);
+        Self { tries, at: Instant::now() + pause }
+    }
 }
 
 /// Why an order was refused.
@@ -109,14 +134,18 @@ impl Desk {
         let disk = Arc::new(Disk::open(place, Arc::<Handed>::clone(&handed))?);
         let starter = Starter::open(&config.activator, &folder, None).await;
         let executor = Executor::new(Arc::clone(&disk), starter, config.hooks.clone(), config.manner(), stopping)
-            .ending_within(Grace::within(STOPS_WITHIN));
-        Ok(Self { settings, memory, executor, disk, handed, reverted: None, _lock: lock })
+            .ending_within(Grace::within(STOPS_WITHIN))
+            .heard();
+        let (reverted, failed, again) = (None, None, None);
+        Ok(Self { settings, memory, executor, disk, handed, reverted, failed, again, _lock: lock })
     }
 
-    /// Finishes or takes back what the last run left; `false` when the helper stops before that.
+    /// Finishes or takes back what the last run left; `false` when the helper stops before that. A way back that does not end is gone
+    /// on with later, so that whoever has something else to put in its place is heard.
     pub async fn recover(&mut self) -> bool {
         let Some(recovered) = self.executor.recover().await else { return false };
         let at_fault = recovered.at_fault;
+        self.again = recovered.going_back.map(|_| Again::after(0));
         self.reverted = recovered.reverted.map(|(release, reason)| TakenBack { release, reason, at_fault });
         self.raise_floor().await;
         true
@@ -144,6 +173,29 @@ impl Desk {
             denied: found.denied.iter().flat_map(Denied::named).collect(),
             launch: self.launched(&found).filter(|_| !self.executor.has_left()).as_ref().map(launched),
         })
+    }
+
+    /// What an agent hears that has just started.
+    pub async fn tell(&self) -> Reply {
+        let told = async {
+            let state = self.state(true).await?;
+            let going_back = self.going_back(&self.executor.found().await?);
+            Ok::<_, Failure>(going_back.map_or_else(|| Reply::State(state.clone()), |it| Reply::GoesBack(it, state.clone())))
+        };
+        told.await.unwrap_or_else(|failure| refused((Why::Disk, failure.to_string())))
+    }
+
+    /// What is being left: between two orders nothing else stands open but a stage, a trial, or a confirm.
+    fn going_back(&self, found: &Found) -> Option<GoingBack> {
+        let Entry { transaction, mark } = found.open()?;
+        let (reason, at_fault) = match mark {
+            Mark::Stage | Mark::Watch(_) | Mark::Confirm | Mark::Closed => return None,
+            Mark::Revert { reason, at_fault, .. } => (reason.clone(), *at_fault),
+            Mark::Switch | Mark::Activate(_) | Mark::Reboot { .. } => {
+                self.failed.clone().unwrap_or((Reason::lossy("its switch did not come to an end"), false))
+            }
+        };
+        Some(GoingBack { release: transaction.contents.release, reason, at_fault, claim: transaction.claim })
     }
 
     /// The last upgrade that went back for a fault of its build.
@@ -192,13 +244,22 @@ impl Desk {
         let file = self.handed.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Reply::Done { outcome: outcome @ Outcome::Staged, state } = &mut reply {
             // The copy itself is read once more, from where it lies.
-            state.staged = self.executor.checked_staged().await;
-            if state.staged != Some(release) {
+            state.staged = self.reads_back(release).await.then_some(release);
+            if state.staged.is_none() {
                 let reason = Reason::lossy("the copy does not read back as it was written");
                 *outcome = Outcome::StageFailed { disk_full: false, reason };
             }
         }
         (reply, file)
+    }
+
+    /// Whether the idle slot holds it whole; also in the middle of a way back, in the place of which it is to come.
+    async fn reads_back(&mut self, release: Digest) -> bool {
+        let Ok(found) = self.executor.found().await else { return false };
+        let Some(idle) = found.idle() else { return false };
+        let Some(described) = found.described(idle).filter(|slot| slot.state == SlotState::Staged) else { return false };
+        let contents = described.contents.clone();
+        contents.release == release && self.executor.perform_one(&Operation::Verify(idle, contents)).await.is_ok()
     }
 
     /// Switches to what is staged, if documents still warrant it.
@@ -232,9 +293,28 @@ impl Desk {
         self.execute(Step::Revert { release, reason, at_fault }).await
     }
 
-    /// Looks after its ground at rest: gives back the space of what can never run again, where there is too little, and
+    /// Goes on with a way back that nobody has asked for of late: the agent may have ended, or be one that does not hear of it.
+    async fn go_on(&mut self) {
+        if self.again.is_none_or(|again| Instant::now() < again.at) {
+            return;
+        }
+        let Ok(found) = self.executor.found().await else { return };
+        let Some(GoingBack { release, reason, at_fault, .. }) = self.going_back(&found) else {
+            self.again = None;
+            return;
+        };
+        if let Reply::Done { outcome: Outcome::Reverted { output, .. }, .. } =
+            self.execute(Step::Revert { release, reason: reason.clone(), at_fault }).await
+        {
+            let reason = if output.is_empty() { reason } else { Reason::lossy(&format!("{reason}: {output}")) };
+            self.reverted = Some(TakenBack { release, reason, at_fault });
+        }
+    }
+
+    /// Looks after its ground at rest: goes on with a way back, gives back the space of what can never run again, where there is too little, and
     /// holds the reserve again, where it was used up and there is space.
     pub async fn tidy(&mut self) {
+        self.go_on().await;
         let disk = Arc::clone(&self.disk);
         if blocking(move || disk.is_short_of_space()).await {
             self.executor.reclaim().await;
@@ -253,10 +333,27 @@ impl Desk {
 
     async fn execute(&mut self, step: Step) -> Reply {
         let outcome = self.executor.execute(&step).await;
+        self.note(&step, &outcome);
         let disk = Arc::clone(&self.disk);
         blocking(move || disk.make_reserve()).await;
         self.raise_floor().await;
         self.done(told(outcome)).await
+    }
+
+    /// What is left open by it, and when that is gone on with where nobody asks.
+    fn note(&mut self, step: &Step, outcome: &executor::Outcome) {
+        match (step, outcome) {
+            (Step::Activate { .. }, executor::Outcome::Report(Report::ActivateFailed { reason, at_fault, .. })) => {
+                self.failed = Some((reason.clone(), *at_fault));
+                self.again = Some(Again { tries: 0, at: Instant::now() + UNASKED });
+            }
+            (Step::Revert { .. }, executor::Outcome::Again) => {
+                let tries = self.again.map_or(0, |again| again.tries.saturating_add(1));
+                self.again = Some(Again::after(tries));
+            }
+            (Step::Activate { .. } | Step::Revert { .. }, _) => (self.failed, self.again) = (None, None),
+            _ => {}
+        }
     }
 
     async fn done(&self, outcome: Outcome) -> Reply {

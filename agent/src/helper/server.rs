@@ -378,10 +378,7 @@ impl Shared {
         let Some(desk) = turn.as_mut().filter(|_| !*self.stopping.borrow()) else { return (stopping(), file) };
         let reply = match order {
             Order::Stage { release, .. } => return desk.stage(release, file).await,
-            Order::State { .. } => match desk.state(true).await {
-                Ok(state) => Reply::State(state),
-                Err(failure) => refused((Why::Disk, failure.to_string())),
-            },
+            Order::State { .. } => desk.tell().await,
             Order::Failed { .. } => match desk.last_failure().await {
                 Ok(failed) => Reply::Failed(failed),
                 Err(failure) => refused((Why::Disk, failure.to_string())),

@@ -217,6 +217,9 @@ pub enum Reply {
     /// The last upgrade that went back for a fault of its build, where there was one: whoever asked for it may have ended before
     /// it could write that down.
     Failed(Option<LastFailure>),
+    /// What there is, in the middle of a way back that has not ended. Agents from before this was there take the reply for none, and
+    /// ask again until it has: the state alone would tell them that all is at rest.
+    GoesBack(GoingBack, State),
 }
 
 /// Kinds of refusal: what the agent does about them differs.
@@ -319,6 +322,19 @@ pub struct TakenBack {
     pub reason: Reason,
     /// The release is to blame, or may be. Otherwise it could not be tried, and nothing is known of it.
     pub at_fault: bool,
+}
+
+/// A way back that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoingBack {
+    /// Body digest of the release that is left.
+    pub release: Digest,
+    /// Why.
+    pub reason: Reason,
+    /// The release is to blame, or may be.
+    pub at_fault: bool,
+    /// The claim under which it was activated.
+    pub claim: Option<ClaimName>,
 }
 
 /// An upgrade that went back for a fault of its build.

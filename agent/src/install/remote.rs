@@ -26,7 +26,7 @@ use super::artifact::ArtifactSource;
 use super::executor::Outcome;
 use crate::effects::blocking;
 use crate::helper::channel::{self, ReadError};
-use crate::helper::wire::{self, Kind, LastFailure, Order, Reply, State, TakenBack, Why, decode_reply, encode_order};
+use crate::helper::wire::{self, GoingBack, Kind, LastFailure, Order, Reply, State, TakenBack, Why, decode_reply, encode_order};
 
 /// From one try to reach the helper to the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -108,29 +108,21 @@ impl Remote {
                 self.pause().await?;
                 continue;
             };
-            match self.ask(&order, None).await {
-                Ok(Reply::State(state)) => {
-                    self.learn(&state);
-                    let State { running, floor, trial, reverted, staged, denied, .. } = state;
-                    let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
-                    let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
-                    let (claim, going_back) = (None, None);
-                    let failed = failed.map(|failed| Box::new(failed.into()));
-                    return Some(Recovered {
-                        running,
-                        floor,
-                        trial,
-                        going_back,
-                        reverted,
-                        at_fault,
-                        claim,
-                        failed,
-                        staged,
-                        denied,
-                    });
+            let told = match self.ask(&order, None).await {
+                Ok(Reply::State(state)) => Some((state, None)),
+                Ok(Reply::GoesBack(going_back, state)) => Some((state, Some(going_back))),
+                Ok(reply) => {
+                    tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply));
+                    None
                 }
-                Ok(reply) => tracing::error!(product = %self.product, "the helper does not tell what there is: {}", said(&reply)),
-                Err(NoReply::Unheard(error) | NoReply::Broken(error)) => self.note_silence(&error),
+                Err(NoReply::Unheard(error) | NoReply::Broken(error)) => {
+                    self.note_silence(&error);
+                    None
+                }
+            };
+            if let Some((state, going_back)) = told {
+                self.learn(&state);
+                return Some(recovered(state, going_back, failed));
             }
             self.pause().await?;
         }
@@ -389,11 +381,22 @@ fn is_open(stream: &UnixStream) -> bool {
     matches!(recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT), Err(Errno::AGAIN))
 }
 
+/// What the helper says there is, as a device with slots of its own would tell it.
+fn recovered(state: State, going_back: Option<GoingBack>, failed: Option<LastFailure>) -> Recovered {
+    let State { running, floor, trial, reverted, staged, denied, .. } = state;
+    let at_fault = reverted.as_ref().is_none_or(|taken| taken.at_fault);
+    let reverted = reverted.map(|TakenBack { release, reason, .. }| (release, reason));
+    let claim = going_back.as_ref().and_then(|going_back| going_back.claim);
+    let going_back = going_back.map(|GoingBack { release, reason, at_fault, .. }| Box::new((release, reason, at_fault)));
+    let failed = failed.map(|failed| Box::new(failed.into()));
+    Recovered { running, floor, trial, going_back, reverted, at_fault, claim, failed, staged, denied }
+}
+
 fn said(reply: &Reply) -> String {
     match reply {
         Reply::Refused { text, .. } => format!("the helper refuses: {}", text.as_str()),
         Reply::Taken { .. } => "it took a document".to_owned(),
-        Reply::State(_) => "it told what there is".to_owned(),
+        Reply::State(_) | Reply::GoesBack(..) => "it told what there is".to_owned(),
         Reply::Failed(_) => "it told what failed".to_owned(),
         Reply::Done { outcome, .. } => format!("{outcome:?}"),
     }

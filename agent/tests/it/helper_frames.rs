@@ -1,8 +1,8 @@
 //! The frames between agent and helper: golden bytes, bounds, and any bytes at all.
 
 use groundswell_agent::helper::wire::{
-    FrameError, HEADER_BYTES, Header, Kind, LastFailure, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State, TakenBack, Why,
-    decode_order, decode_reply, encode_order, encode_reply,
+    FrameError, GoingBack, HEADER_BYTES, Header, Kind, LastFailure, ORDER_BYTES, Order, Outcome, REPLY_BYTES, Reply, State,
+    TakenBack, Why, decode_order, decode_reply, encode_order, encode_reply,
 };
 use groundswell_core::digest::Digest;
 use groundswell_core::install::Contents;
@@ -114,7 +114,12 @@ fn what_there_is_and_what_an_order_came_to_have_these_bytes_for_ever() {
         assert_eq!(hex(&bytes), format!("03{golden}{hex_state}"), "{reply:?}");
         assert_eq!(decode_reply(&bytes), Ok(reply));
     }
-    assert_eq!(hex(&encode_reply(&Reply::State(state))), format!("02{hex_state}"));
+    assert_eq!(hex(&encode_reply(&Reply::State(state.clone()))), format!("02{hex_state}"));
+    let going_back = GoingBack { release, reason: Reason::lossy("no"), at_fault: true, claim: Some(claim()) };
+    let goes_back = Reply::GoesBack(going_back, state);
+    let bytes = encode_reply(&goes_back);
+    assert_eq!(hex(&bytes), format!("05{hex_release}026e6f0101079c03{hex_state}"));
+    assert_eq!(decode_reply(&bytes), Ok(goes_back));
     let failed = Reply::Failed(Some(LastFailure { claim: claim(), release, reason: Reason::lossy("no") }));
     for (reply, golden) in [(Reply::Failed(None), "0400".to_owned()), (failed, format!("0401079c03{hex_release}026e6f"))] {
         let bytes = encode_reply(&reply);
@@ -149,10 +154,13 @@ fn the_longest_order_and_the_longest_reply_fit_their_bounds() {
             trial: true,
         }),
     };
-    let reply = Reply::Done { outcome: Outcome::ActivateFailed { reason, at_fault: true }, state };
-    let bytes = encode_reply(&reply);
-    assert!(bytes.len() <= REPLY_BYTES, "{}", bytes.len());
-    assert_eq!(decode_reply(&bytes), Ok(reply));
+    let going_back = GoingBack { release, reason: reason.clone(), at_fault: true, claim: Some(claim()) };
+    let failed = Outcome::ActivateFailed { reason, at_fault: true };
+    for reply in [Reply::Done { outcome: failed, state: state.clone() }, Reply::GoesBack(going_back, state)] {
+        let bytes = encode_reply(&reply);
+        assert!(bytes.len() <= REPLY_BYTES, "{}", bytes.len());
+        assert_eq!(decode_reply(&bytes), Ok(reply));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use groundswell_agent::config::{Activator, HelperActivator, ProductConfig};
 use groundswell_agent::helper::channel;
 use groundswell_agent::helper::wire::{
-    Kind, LastFailure, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply,
+    GoingBack, Kind, LastFailure, Order, Outcome, Reply, State, TakenBack, Why, decode_order, encode_reply,
 };
 use groundswell_agent::install::ending::Grace;
 use groundswell_agent::install::slots::Room;
@@ -83,11 +83,11 @@ fn helper(socket: PathBuf, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandl
 
 /// The same, where this is what slots and journal say.
 fn helper_with(socket: PathBuf, found: State, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
-    helper_that_says(socket, Reply::Failed(None), found, answers)
+    helper_that_says(socket, Reply::Failed(None), Reply::State(found), answers)
 }
 
 /// The same, which says this of what failed last.
-fn helper_that_says(socket: PathBuf, failed: Reply, found: State, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
+fn helper_that_says(socket: PathBuf, failed: Reply, found: Reply, answers: Vec<Answer>) -> (Arc<Mutex<Seen>>, JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let told = Arc::clone(&seen);
     let listener = UnixListener::bind(socket).unwrap();
@@ -103,7 +103,7 @@ fn helper_that_says(socket: PathBuf, failed: Reply, found: State, answers: Vec<A
                 } else {
                     let order = decode_order(&frame.body).unwrap();
                     if matches!(order, Order::State { .. }) {
-                        Reply::State(found.clone())
+                        found.clone()
                     } else if matches!(order, Order::Failed { .. }) {
                         // A helper that takes it for no frame ends the connection.
                         last = matches!(failed, Reply::Refused { .. });
@@ -345,6 +345,19 @@ async fn b2_who_is_to_blame_for_a_trial_that_the_helpers_start_took_back_is_what
 }
 
 #[tokio::test]
+async fn s6_a_way_back_of_the_helpers_that_does_not_end_is_told_as_one_and_not_as_what_is_at_rest() {
+    let mut bench = Bench::start();
+    let (release, reason) = (Digest::of(b"release"), Reason::lossy("unhealthy"));
+    let going_back = GoingBack { release, reason: reason.clone(), at_fault: true, claim: Some(claim()) };
+    let staged = Some(Digest::of(b"newer"));
+    let told = Reply::GoesBack(going_back, State { staged, ..state() });
+    let (_seen, _helper) = helper_that_says(bench.socket(), Reply::Failed(None), told, Vec::new());
+    let recovered = bench.until(|report| if let Report::Recovered(recovered) = report { Some(recovered) } else { None }).await;
+    assert_eq!(recovered.going_back.as_deref(), Some(&(release, reason, true)));
+    assert_eq!((recovered.claim, recovered.staged, recovered.reverted, recovered.trial), (Some(claim()), staged, None, None));
+}
+
+#[tokio::test]
 async fn what_failed_last_is_heard_of_a_helper_that_tells_and_an_older_one_is_none_the_worse() {
     let (reason, claim) = (Reason::lossy("exit status 1"), claim());
     let refused = Reply::Refused { why: Why::Frame, text: Reason::lossy("a body that cannot be read") };
@@ -352,7 +365,7 @@ async fn what_failed_last_is_heard_of_a_helper_that_tells_and_an_older_one_is_no
     let failed = Reply::Failed(Some(LastFailure::from(went_back.clone())));
     for (told, expected) in [(failed, Some(went_back)), (Reply::Failed(None), None), (refused, None)] {
         let mut bench = Bench::start();
-        let (_seen, _helper) = helper_that_says(bench.socket(), told, state(), Vec::new());
+        let (_seen, _helper) = helper_that_says(bench.socket(), told, Reply::State(state()), Vec::new());
         let recovered =
             bench.until(|report| if let Report::Recovered(recovered) = report { Some(recovered) } else { None }).await;
         assert_eq!(recovered.failed.map(|failed| *failed), expected);

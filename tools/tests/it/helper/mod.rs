@@ -8,6 +8,7 @@
 mod bench;
 mod documents;
 mod frames;
+mod going_back;
 mod ground;
 mod hangs;
 mod killed;

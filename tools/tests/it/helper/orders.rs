@@ -173,16 +173,9 @@ async fn a_helper_that_is_killed_in_every_state_of_an_install_goes_on_where_it_w
     assert_eq!(bench.started(), ["release 1"], "nothing is started twice");
 }
 
-/// The journal's last entry, as if the version on trial had been started in so many other runs of the machine.
+/// As if the version on trial had been started in so many other runs of the machine.
 fn start_in_other_runs(bench: &Bench, starts: u32) {
-    let path = bench.path("data/products/bcd/journal");
-    let journal = fs::read_to_string(&path).unwrap();
-    let (_, json) = journal.lines().last().unwrap().split_once(' ').unwrap();
-    let mut entry: serde_json::Value = serde_json::from_str(json).unwrap();
-    entry["mark"]["watch"] = serde_json::json!({ "starts": starts, "boot": "another run" });
-    let json = entry.to_string();
-    let sum = blake3::hash(json.as_bytes()).to_hex();
-    fs::write(path, format!("{} {json}\n", &sum[..16])).unwrap();
+    bench.rewrite_mark(|mark| mark["watch"] = serde_json::json!({ "starts": starts, "boot": "another run" }));
 }
 
 #[tokio::test]
