@@ -283,14 +283,33 @@ impl Desk {
         }
     }
 
-    /// Makes what is on trial the good version.
+    /// Makes what is on trial the good version. What was taken back meanwhile is not, and the answer says why: an agent that has
+    /// gone on all the time has not heard of it.
     pub async fn confirm(&mut self, release: Digest) -> Reply {
-        self.execute(Step::Confirm { release }).await
+        let reply = self.execute(Step::Confirm { release }).await;
+        match (reply, self.taken_back(release)) {
+            (Reply::Done { outcome: Outcome::ConfirmFailed { .. }, state }, Some(taken)) => {
+                let reason = taken.reason.clone();
+                let outcome = if taken.at_fault { Outcome::ConfirmRefused { reason } } else { Outcome::ConfirmFailed { reason } };
+                Reply::Done { outcome, state }
+            }
+            (reply, _) => reply,
+        }
     }
 
-    /// Goes back to the last confirmed version.
+    /// Goes back to the last confirmed version. Where that has happened already, the answer says what for.
     pub async fn revert(&mut self, release: Digest, reason: Reason, at_fault: bool) -> Reply {
-        self.execute(Step::Revert { release, reason, at_fault }).await
+        let reply = self.execute(Step::Revert { release, reason: reason.clone(), at_fault }).await;
+        match (reply, self.taken_back(release).filter(|taken| !reason.as_str().contains(taken.reason.as_str()))) {
+            (Reply::Done { outcome: Outcome::Reverted { running, output }, state }, Some(taken)) if output.is_empty() => {
+                Reply::Done { outcome: Outcome::Reverted { running, output: taken.reason.clone() }, state }
+            }
+            (reply, _) => reply,
+        }
+    }
+
+    fn taken_back(&self, release: Digest) -> Option<&TakenBack> {
+        self.reverted.as_ref().filter(|taken| taken.release == release)
     }
 
     /// Goes on with a way back that nobody has asked for of late: the agent may have ended, or be one that does not hear of it.

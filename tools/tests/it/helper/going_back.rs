@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-use groundswell_agent::helper::wire::{GoingBack, Outcome, Reply};
+use groundswell_agent::helper::wire::{GoingBack, Order, Outcome, Reply};
 use groundswell_core::limits::TRIES_BACK;
 use tokio::time::{sleep, timeout};
 
 use super::bench::{Bench, PATIENCE, claim, outcome};
-use super::world::{Papers, program};
+use super::world::{Papers, product, program};
 
 /// A helper of which a release does not start while there is a file of its version's name.
 fn bench() -> Bench {
@@ -90,4 +90,39 @@ async fn s6_an_agent_that_starts_anew_after_a_switch_failed_hears_that_this_has_
     assert!(matches!(outcome(&client.revert(two.id()).await), Outcome::Reverted { .. }));
     let state = client.state().await;
     assert_eq!(state.running.map(|running| running.sequence.get()), Some(1));
+}
+
+#[tokio::test]
+async fn an_agent_that_has_not_heard_of_what_a_start_took_back_hears_why_when_it_asks() {
+    for at_fault in [true, false] {
+        let mut bench = bench();
+        bench.start();
+        bench.installed(&bench.world.papers(1), &program(1)).await;
+        let two = bench.world.papers(2);
+        bench.staged(&two, &program(2)).await.activate(two.id()).await;
+        bench.kill();
+        // In other runs of the machine, which it may have taken down, or in this one.
+        bench.rewrite_mark(|mark| match at_fault {
+            true => mark["watch"] = serde_json::json!({ "starts": 3, "boot": "another run" }),
+            false => *mark = serde_json::json!({ "activate": { "starts": 1, "boot": mark["watch"]["boot"] } }),
+        });
+        bench.start();
+        let mut client = bench.client().await;
+        let taken = client.state().await.reverted.expect("the start took it back");
+        assert_eq!(taken.at_fault, at_fault);
+        let reason = taken.reason;
+        assert!(reason.contains("without being confirmed"), "{reason}");
+        // The agent's check has found the old version healthy, or not.
+        let refused = match at_fault {
+            true => Outcome::ConfirmRefused { reason: reason.clone() },
+            false => Outcome::ConfirmFailed { reason: reason.clone() },
+        };
+        assert_eq!(outcome(&client.confirm(two.id()).await), &refused);
+        let reply = client.revert(two.id()).await;
+        assert!(matches!(outcome(&reply), Outcome::Reverted { output, .. } if *output == reason), "{reply:?}");
+        // The word that it was given itself is not said to it again.
+        let order = Order::Revert { product: product(), release: two.id(), reason, at_fault };
+        let reply = client.order(&order, None).await;
+        assert!(matches!(outcome(&reply), Outcome::Reverted { output, .. } if output.is_empty()), "{reply:?}");
+    }
 }
