@@ -198,6 +198,11 @@ impl Desk {
         Some(GoingBack { release: transaction.contents.release, reason, at_fault, claim: transaction.claim })
     }
 
+    /// Whether a way back has not ended.
+    pub fn goes_back(&self) -> bool {
+        self.again.is_some()
+    }
+
     /// The last upgrade that went back for a fault of its build.
     ///
     /// # Errors

@@ -21,12 +21,12 @@ use groundswell_core::text::{Product, Reason};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::account::{Account, AccountError};
 use super::archive::{OfferError, Pins};
 use super::beneath::Beneath;
-use super::desk::{Desk, Settings, SharedMemory, refused};
+use super::desk::{Desk, STOPS_WITHIN, Settings, SharedMemory, refused};
 use super::ground::{self, GroundError};
 use super::memory::Memory;
 use super::peer;
@@ -52,6 +52,9 @@ const _: () = assert!(THREADS as usize == CONNECTIONS + TURNED_AWAY);
 
 /// How often each product's ground is looked at, as often as an agent does that with its own.
 const TIDY_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the desks may take to end, side by side: longer than what is under way has for that, and short enough for the rest.
+const ENDS_WITHIN: Duration = Duration::from_secs(STOPS_WITHIN.as_secs() * 5 / 6);
 
 /// How long others may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +107,8 @@ pub enum HelperError {
 }
 
 /// The desks; `None` once the helper stops.
-type Desks = BTreeMap<Product, Arc<tokio::sync::Mutex<Option<Desk>>>>;
+type SharedDesk = Arc<tokio::sync::Mutex<Option<Desk>>>;
+type Desks = BTreeMap<Product, SharedDesk>;
 /// A desk whose turn it is.
 pub(super) type Turn = OwnedMutexGuard<Option<Desk>>;
 
@@ -153,37 +157,56 @@ pub async fn run(
         large: Arc::default(),
         stopping: stopping.clone(),
     });
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut recoveries) = (JoinSet::new(), JoinSet::new());
     // Each desk is locked before the socket is there: nobody is answered about a product before its recovery is done.
     for product in shared.desks.keys().cloned() {
         let (begun, locked) = oneshot::channel();
-        tasks.spawn(recover(Arc::clone(&shared), product, begun));
+        recoveries.spawn(recover(Arc::clone(&shared), product, begun));
         let _ = locked.await;
     }
     tokio::pin!(shutdown);
-    let door = match opened {
+    let is_whole = opened.is_ok();
+    let mut door = match opened {
         // Whose folders these are is not known: the documents are not touched.
         Err(error) => Err(error),
         Ok(()) => {
             shared.look().await;
+            for desk in shared.desks.values() {
+                tasks.spawn(tidy(Arc::clone(desk), stopping.clone()));
+            }
             open_door(&config)
         }
     };
+    let mut told = String::new();
+    while let Err(error) = &door {
+        if told != error.to_string() {
+            told = error.to_string();
+            tracing::error!("{told}: what is under way is finished or taken back first");
+        }
+        if recoveries.is_empty() && !(is_whole && shared.goes_back()) {
+            break;
+        }
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(ended) = recoveries.join_next() => heed(ended),
+            () = tokio::time::sleep(TIDY_EVERY) => {}
+        }
+        if is_whole {
+            // What kept it shut may have passed meanwhile.
+            door = open_door(&config);
+        }
+    }
     let (account, listener, _file) = match door {
         Ok(door) => door,
         Err(error) => {
-            tracing::error!("{error}: what is under way is finished or taken back first");
-            tokio::select! {
-                () = &mut shutdown => {}
-                () = all(&mut tasks) => {}
-            }
             shared.end(&stop).await;
+            recoveries.shutdown().await;
             tasks.shutdown().await;
             return Err(error);
         }
     };
     let threads = Arc::new(Semaphore::new(THREADS as usize));
-    tasks.spawn(tidy(Arc::clone(&shared)));
+    tasks.spawn(look_again(Arc::clone(&shared)));
     if let Some(signs) = signs {
         tasks.spawn(give_signs(Arc::clone(&shared), Arc::clone(&threads), signs));
     }
@@ -202,10 +225,12 @@ pub async fn run(
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => heed(ended),
+            Some(ended) = recoveries.join_next() => heed(ended),
+            Some(ended) = tasks.join_next() => heed(ended),
         }
     }
     shared.end(&stop).await;
+    recoveries.shutdown().await;
     tasks.shutdown().await;
     // A thread that hangs in what its peer has sent ends with the process.
     if timeout(patience.frame, threads.acquire_many(THREADS)).await.is_err() {
@@ -307,10 +332,28 @@ async fn recover(shared: Arc<Shared>, product: Product, begun: oneshot::Sender<(
     }
 }
 
-/// Looks after all grounds until the helper stops. One whose order is under way is looked at the next time.
-async fn tidy(shared: Arc<Shared>) {
+/// Looks after a product's ground until the helper stops; while an order is under way it is looked at the next time. No product
+/// waits for what another's takes.
+async fn tidy(desk: SharedDesk, mut stopping: watch::Receiver<bool>) {
+    let mut looks = interval_at(Instant::now() + TIDY_EVERY, TIDY_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = looks.tick() => {}
+        }
+        if let Ok(mut desk) = desk.try_lock()
+            && let Some(desk) = desk.as_mut().filter(|_| !*stopping.borrow())
+        {
+            desk.tidy().await;
+        }
+    }
+}
+
+/// Looks for the documents until the helper stops.
+async fn look_again(shared: Arc<Shared>) {
     let mut stopping = shared.stopping.clone();
-    let mut looks = interval(TIDY_EVERY);
+    let mut looks = interval_at(Instant::now() + TIDY_EVERY, TIDY_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -318,13 +361,6 @@ async fn tidy(shared: Arc<Shared>) {
             _ = looks.tick() => {}
         }
         shared.look().await;
-        for desk in shared.desks.values() {
-            if let Ok(mut desk) = desk.try_lock()
-                && let Some(desk) = desk.as_mut()
-            {
-                desk.tidy().await;
-            }
-        }
     }
 }
 
@@ -341,13 +377,28 @@ impl Shared {
         blocking(move || drop(memory.lock().unwrap_or_else(PoisonError::into_inner))).await;
     }
 
-    /// What is in the middle of something stops after its present operation.
+    /// Whether a way back has not ended; whoever is busy may be about it.
+    fn goes_back(&self) -> bool {
+        let goes_back = |desk: &Option<Desk>| desk.as_ref().is_some_and(Desk::goes_back);
+        self.desks.values().any(|desk| desk.try_lock().map_or(true, |desk| goes_back(&desk)))
+    }
+
+    /// What is in the middle of something stops after its present operation. One whose disk does not answer, or an agent's file that
+    /// it reads, keeps no other from its end.
     async fn end(&self, stop: &watch::Sender<bool>) {
         stop.send_replace(true);
+        let mut ending = JoinSet::new();
         for desk in self.desks.values() {
-            if let Some(desk) = desk.lock().await.take() {
-                desk.shutdown().await;
-            }
+            let desk = Arc::clone(desk);
+            ending.spawn(async move {
+                let desk = desk.lock().await.take();
+                if let Some(desk) = desk {
+                    desk.shutdown().await;
+                }
+            });
+        }
+        if timeout(ENDS_WITHIN, all(&mut ending)).await.is_err() {
+            tracing::warn!(products = ending.len(), "what is under way does not end: it is left to the next start");
         }
     }
 
@@ -420,6 +471,29 @@ mod tests {
         let (desks, large) = (Desks::new(), Arc::default());
         let patience = Patience::default();
         Arc::new(Shared { patience, memory: Arc::new(Mutex::new(memory)), desks, places, large, stopping })
+    }
+
+    #[tokio::test]
+    async fn a_desk_that_does_not_end_keeps_no_other_from_its_end_and_is_left_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let text = HelperConfig::documented_default().replace("\"/var/lib/groundswell-helper\"", "\"data\"");
+        let mut config = HelperConfig::parse(&folder.path().join("helper.toml"), &text).unwrap();
+        let how = config.products.values().next().unwrap().clone();
+        config.products = ["a-hangs", "ends"].map(|name| (Product::new(name).unwrap(), how.clone())).into();
+        let mut shared = Arc::into_inner(shared(folder.path(), stopping.clone())).unwrap();
+        let files: Arc<dyn Files> = Arc::new(OnDisk);
+        files.make_folder(&config.data_dir).unwrap();
+        files.make_folder(&config.data_dir.join("products")).unwrap();
+        let opened;
+        (shared.desks, opened) = open_desks(&config, &files, &shared.memory, &stopping).await;
+        opened.unwrap();
+        let [ends, hangs] = ["ends", "a-hangs"].map(|name| Arc::clone(&shared.desks[&Product::new(name).unwrap()]));
+        let _order_under_way = hangs.lock().await;
+        tokio::time::pause();
+        let began = Instant::now();
+        shared.end(&stop).await;
+        assert!(ends.lock().await.is_none() && began.elapsed() < STOPS_WITHIN, "{:?}", began.elapsed());
     }
 
     #[tokio::test]

@@ -60,6 +60,8 @@ pub(crate) fn run(args: HelperArgs) -> Result<(), Failure> {
         let told = stop_signal(false).map_err(|source| Failure::failed("cannot listen for signals", source))?;
         helper::run(config, Patience::default(), signs, told).await.map_err(failure)
     });
+    // Whoever hangs in a disk that does not answer, or in a file of the agent's, ends with the process.
+    runtime.shutdown_background();
     tracing::info!("stopped");
     ended
 }

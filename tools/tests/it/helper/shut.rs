@@ -15,7 +15,10 @@ use super::world::program;
 async fn ended_in_a_trial(more: &str) -> Bench {
     let mut bench = Bench::prepare("", "trial-starts = 1");
     let wait = "touch HOME/there; until test -e HOME/go; do sleep 0.01; done".replace("HOME", &bench.home());
-    bench.append(&format!("[product.bcd.hooks]\nafter-activate = [\"/bin/sh\", \"-c\", \"{wait}\"]\n{more}"));
+    bench.append(&format!(
+        "[product.bcd.hooks]\nafter-activate = [\"/bin/sh\", \"-c\", \"{wait}\"]\n{}",
+        more.replace("HOME", &bench.home())
+    ));
     fs::write(bench.path("go"), "").unwrap();
     bench.start();
     bench.installed(&bench.world.papers(1), &program(1)).await;
@@ -99,6 +102,36 @@ async fn s6_a_trial_goes_back_although_the_helper_cannot_open_its_socket() {
     let told = bench.refuses_to_start();
     assert!(told.contains("the folder of socket must be changed by nobody else"), "{told}");
     assert_eq!(bench.current(), Some(program(1)));
+}
+
+#[tokio::test]
+async fn a_socket_that_can_be_opened_after_all_is_opened_while_a_way_back_is_under_way() {
+    let until = "touch HOME/leaves; until test -e HOME/left; do sleep 0.01; done";
+    let mut bench = ended_in_a_trial(&format!("before-revert = [\"/bin/sh\", \"-c\", \"{until}\"]\n")).await;
+    let open = bench.path("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+    bench.configure("/helper.sock", "/open/helper.sock");
+    let [leaves, left] = ["leaves", "left"].map(|name| bench.path(name));
+    let mended = tokio::spawn(async move {
+        appears(&leaves).await;
+        fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        let opened = timeout(PATIENCE / 2, appears(&open.join("helper.sock"))).await.is_ok();
+        fs::write(left, "").unwrap();
+        opened
+    });
+    let bench = tokio::task::spawn_blocking(move || {
+        bench.start();
+        bench
+    });
+    let bench = bench.await.unwrap();
+    assert!(mended.await.unwrap(), "while the hook still waits");
+    let gone_back = async {
+        while bench.current() != Some(program(1)) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, gone_back).await.expect("the way back ends");
 }
 
 #[tokio::test]
