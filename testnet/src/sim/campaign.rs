@@ -39,6 +39,8 @@ pub struct Campaign {
     rosters: Vec<Published>,
     /// Two rosters of one version are out, and no later one names both.
     rivals_open: bool,
+    /// The rosters that ever had a rival: nobody declares them.
+    undeclared: BTreeSet<Digest>,
     /// The world was healed: operators also give up those that lied.
     last: bool,
 }
@@ -256,19 +258,26 @@ impl Campaign {
         if *policy == before {
             return;
         }
+        self.undeclared.extend(self.newest_roster());
         self.rosters.push(world.operator.cut_rival());
+        self.undeclared.extend(self.newest_roster());
         world.list_everybody();
         self.rivals_open = true;
         self.publish(world, and_machine, Behaviour::Good, &terms, &[]);
     }
 
-    /// Cuts a roster that names both rivals, where there are any. Whether there were.
+    fn newest_roster(&self) -> Option<Digest> {
+        self.rosters.last().map(|roster| roster.digest)
+    }
+
+    /// Cuts a roster that names both rivals, where there are any that none names yet. Whether what is under way waits for another
+    /// roster: then it takes a rollout that names it.
     pub fn settle_rivals(&mut self, world: &mut World) -> bool {
         let open = self.rivals_open;
         if open {
             self.cut_roster(world);
         }
-        open
+        open || self.rollouts.last().is_some_and(|signed| self.undeclared.contains(&signed.rollout.roster.digest))
     }
 
     /// Retires a machine whose disk is gone.

@@ -188,7 +188,10 @@ impl Machine {
     /// How long its agent was up and awake in all its runs, by true time, in milliseconds.
     #[must_use]
     pub fn up_ms(&self, at_ms: u64) -> u64 {
-        let now_ms = at_ms.saturating_sub(self.booted_ms).saturating_sub(self.paused_ms).saturating_sub(self.slept_ms);
+        // Both count a sleep or a pause from its beginning on, and power may fail in the middle of one.
+        let left_ms = self.asleep_until_ms.saturating_sub(at_ms);
+        let away_ms = (self.paused_ms + self.slept_ms).saturating_sub(left_ms);
+        let now_ms = at_ms.saturating_sub(self.booted_ms).saturating_sub(away_ms);
         self.up_before_ms + if self.node.is_some() { now_ms } else { 0 }
     }
 

@@ -8,7 +8,9 @@ use groundswell_core::node::input::{Input, Source};
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
 use groundswell_core::record::status::Phase;
 use groundswell_core::record::{RecordKey, RecordKind, Stamp};
+use groundswell_testnet::sim::director::play;
 use groundswell_testnet::sim::operator::node_secret;
+use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::world::World;
 
 /// The stamp of the status of machine `of`, as machine `at` knows it.
@@ -148,4 +150,45 @@ fn two_halves_that_were_parted_for_long_meet_again() {
         node.shelf().rollout(&told.rollout.id).is_some()
     });
     assert_eq!(heard.count(), 12, "{}", explain(&world));
+}
+
+#[test]
+fn power_that_fails_in_the_middle_of_a_sleep_takes_back_none_of_the_time_awake() {
+    for pause in [World::suspend, World::freeze] {
+        let mut world = World::new(18, POOLS, first());
+        world.run_for(MINUTES);
+        let up_ms = |world: &World| world.machine(1).up_ms(world.now_ms);
+        let before_ms = up_ms(&world);
+        pause(&mut world, 1, 10 * MINUTES);
+        world.run_for(2 * MINUTES);
+        assert_eq!(up_ms(&world), before_ms, "asleep");
+        world.stop(1);
+        assert_eq!(up_ms(&world), before_ms, "off");
+        world.run_for(MINUTES);
+        world.start(1);
+        world.run_for(MINUTES);
+        assert_eq!(up_ms(&world), before_ms + MINUTES, "up again");
+    }
+}
+
+/// Rivals, and a roster that settles them, after which nothing is published: the rollout of one of the rivals waits until its
+/// operators sign one that names the roster by which they are settled.
+#[test]
+fn what_waits_for_a_rival_roster_is_published_anew_once_the_rivals_are_settled() {
+    let script = r#"
+faults = { delay-ms = [20, 60], power-in-effects-ppm = 0, power-in-steps-ppm = 0, repeated-ppm = 0, staging-ppm = 0 }
+lasts = "12m"
+loss-ppm = 0
+pools = [{ budget-ppm = 500000, lean = false, machines = 4, name = "north", presume-lost-after = "1d", start-within = "1m" }]
+progress = { confirm-after = "1s", expires-after = "30d", max-failure-ppm = 50000, min-soaked-ppm = 500000, offline-after = "5m", pools = [], prefetch = false, soak = "31s", upgrade-timeout = "1m", waves-ppm = [100000, 500000, 1000000] }
+rollout-keys = 2
+seed = 145
+acts = [
+    { at = "1m", at-machine = 3, do = "join", pool = "north" },
+    { and-machine = 4, at = "4m", at-machine = 7, budget-ppm = 750000, do = "rivals", pool = "north" },
+    { at = "8m", do = "cut-roster" },
+]
+"#;
+    let played = play(&Script::parse(script).expect("it is a script"));
+    assert_eq!(played.failure, None);
 }
