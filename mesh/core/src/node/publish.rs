@@ -286,7 +286,7 @@ impl Node {
                 if let Some(claim) = section.claim.as_ref().filter(|claim| stands(section, claim)) {
                     life.take_back(claim);
                 }
-                changed.push((product.clone(), encode(&life.kept)));
+                changed.push((product.clone(), life.kept.encode()));
             }
             for (product, kept) in changed {
                 self.persist(&StoreKey::Life(product), Some(kept));
