@@ -295,6 +295,9 @@ impl Executor {
     /// Carries out a step.
     pub async fn execute(&mut self, step: &Step) -> Outcome {
         self.settle().await;
+        if let Some(owing) = self.owing(step) {
+            return owing;
+        }
         match step {
             Step::Stage { install } => self.stage(install).await,
             Step::Activate { install, claim, within_ms } => {
@@ -309,14 +312,6 @@ impl Executor {
                 tracing::warn!(product = %self.product, "a fetch is not for the device");
                 Outcome::Nothing
             }
-        }
-    }
-
-    /// Writes what an earlier revert on a full disk still owes, where it can.
-    pub async fn settle(&mut self) {
-        if !self.pending.is_empty() {
-            let pending = std::mem::take(&mut self.pending);
-            self.insist(&pending).await;
         }
     }
 
@@ -373,6 +368,8 @@ impl Executor {
         if machine::held_up(&found).is_some() {
             // It is told of no other version.
             drop(self.trouble.take());
+        } else if found.open().is_none() {
+            self.starter.begins();
         }
         let operations = match machine::activate(&found, install, claim, self.manner) {
             // What the slots do not allow tells nothing of the release.

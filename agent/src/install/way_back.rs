@@ -11,12 +11,14 @@ use groundswell_core::install::machine::{self, is_asked};
 use groundswell_core::install::recovery::Recovery;
 use groundswell_core::install::{Confirmed, Denied, Entry, Found, Mark, Operation, Way};
 use groundswell_core::limits::TRIES_BACK;
-use groundswell_core::node::input::Recovered;
+use groundswell_core::node::effect::Step;
+use groundswell_core::node::input::{Fault, Recovered, Report};
+use groundswell_core::text::Reason;
 use tokio::time::sleep;
 
 use super::disk::Failure;
 use super::ending::stoppable;
-use super::executor::{Executor, Stopped};
+use super::executor::{Executor, Outcome, Stopped};
 
 /// How often a start is tried before it is left for later.
 const STARTS: u32 = 3;
@@ -63,6 +65,31 @@ impl From<Failure> for Unfinished {
 }
 
 impl Executor {
+    /// Writes what an earlier revert on a full disk still owes, where it can.
+    pub async fn settle(&mut self) {
+        if !self.pending.is_empty() {
+            let pending = std::mem::take(&mut self.pending);
+            self.insist(&pending).await;
+        }
+    }
+
+    /// What a way back still has to write comes before anything that it could be written over.
+    pub(super) fn owing(&self, step: &Step) -> Option<Outcome> {
+        let report = match step {
+            _ if self.pending.is_empty() => return None,
+            Step::Stage { install } => {
+                let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
+                Report::StageFailed { release: install.release, fault: Fault::DiskFull, reason }
+            }
+            Step::Activate { install, .. } => {
+                let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
+                Report::ActivateFailed { release: install.release, reason, at_fault: false }
+            }
+            _ => return None,
+        };
+        Some(Outcome::Report(report))
+    }
+
     /// Carries out a recovery that may not fail, after so many tries. An error: the disk takes no writes, the old version does
     /// not start, or the machine cannot be restarted, or does not run what it should; it has to be tried again, for there is no
     /// other way and nothing true could be told meanwhile. `None`: the device stops.

@@ -231,8 +231,20 @@ async fn b2_what_a_revert_on_a_full_disk_owes_is_written_as_soon_as_there_is_spa
     scarce.leave(2);
     assert!(matches!(revert(&mut executor, &two).await, Outcome::Report(Report::Reverted { .. })));
     assert!(executor.found().await.unwrap().open().is_some(), "there was no space to close it");
+    // Nothing is written before it that it could be written over.
+    let three = workshop.release(3, "echo three");
+    let staged = stage(&mut executor, &three).await;
+    assert!(
+        matches!(&staged, Outcome::Report(Report::StageFailed { fault: Fault::DiskFull, reason, .. }) if reason.contains("the end of the last upgrade")),
+        "{staged:?}"
+    );
+    let activated = activate(&mut executor, &three).await;
+    assert!(
+        matches!(&activated, Outcome::Report(Report::ActivateFailed { at_fault: false, reason, .. }) if reason.contains("the end of the last upgrade")),
+        "{activated:?}"
+    );
     scarce.leave(PLENTY);
-    executor.settle().await;
+    assert_eq!(stage(&mut executor, &three).await, Outcome::Report(Report::Staged { release: three.release }));
     let found = executor.found().await.unwrap();
     assert!(found.open().is_none());
     assert_eq!((found.current, found.denied.len()), (Some(Slot::A), 1));

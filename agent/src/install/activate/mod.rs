@@ -120,6 +120,13 @@ impl Starter {
         }
     }
 
+    /// An upgrade begins, and nothing is under way: no start of what is left later can have been heard of yet.
+    pub fn begins(&mut self) {
+        if let Self::Signal(teller) = self {
+            teller.begins();
+        }
+    }
+
     /// Stops what runs; nothing takes its place. `Some`: nothing was there to be stopped, and people should look.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Teller {
     config: SignalActivator,
-    /// Who was told of the version on trial, in this run of the agent.
+    /// Who was told of the version on trial.
     told: Told,
     /// What the wall clock said of the machine's boot when this began, in seconds since 1970.
     booted: u64,
@@ -50,6 +50,7 @@ pub struct Teller {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
+    /// An earlier run of the agent may have told somebody.
     Unknown,
     Nobody,
     Process(Run),
@@ -84,6 +85,11 @@ impl Teller {
         Self { config, told: Told::Unknown, booted: booted() }
     }
 
+    /// Nobody has been told of the version that is started next.
+    pub(super) fn begins(&mut self) {
+        self.told = Told::Nobody;
+    }
+
     /// Signals the process that the file names. `Some`: on the way back there was nobody left to be told.
     ///
     /// # Errors
@@ -97,9 +103,11 @@ impl Teller {
             sleep(LOOK_AGAIN).await;
             told = self.tell(launch);
         }
-        let was = self.told;
-        if launch.trial {
-            self.told = told.as_ref().map_or(Told::Nobody, |run| Told::Process(*run));
+        // What fails tells nothing of what went before it.
+        if launch.trial
+            && let Ok(run) = told
+        {
+            self.told = Told::Process(run);
         }
         match told {
             Ok(_) => Ok(None),
@@ -107,7 +115,7 @@ impl Teller {
                 Ok(Some(Failure::of_the_device(format!("nobody is there to be told of {}: {why}", launch.contents.version))))
             }
             // What could not be told of the version that is left has not taken it up.
-            Err(Untold::Refused(why)) if !launch.trial && was == Told::Nobody => Ok(Some(Failure::of_the_device(why))),
+            Err(Untold::Refused(why)) if !launch.trial && self.told == Told::Nobody => Ok(Some(Failure::of_the_device(why))),
             Err(Untold::Gone(why) | Untold::Refused(why)) => Err(Failure::of_the_device(why)),
         }
     }
@@ -319,7 +327,11 @@ mod tests {
         assert_eq!(teller.start(&launch(false)).await, Ok(None));
         has_heard(folder.path(), 1);
         teller.booted += year;
+        // An agent that was told to go on may have told it before it ended, whatever the file says by now.
+        assert_eq!(teller.start(&launch(true)).await, Err(refused.clone()));
+        assert_eq!(teller.start(&launch(false)).await, Err(refused.clone()));
         // What could not be told of the version on trial has not taken it up.
+        teller.begins();
         assert_eq!(teller.start(&launch(true)).await, Err(refused.clone()));
         assert_eq!(teller.start(&launch(false)).await, Ok(Some(refused)));
         has_heard(folder.path(), 1);
