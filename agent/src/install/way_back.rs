@@ -79,7 +79,7 @@ impl Executor {
             _ if self.pending.is_empty() => return None,
             Step::Stage { install } => {
                 let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
-                Report::StageFailed { release: install.release, fault: Fault::DiskFull, reason }
+                Report::StageFailed { release: install.release, fault: Fault::Broken, reason }
             }
             Step::Activate { install, .. } => {
                 let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");

@@ -235,7 +235,7 @@ async fn b2_what_a_revert_on_a_full_disk_owes_is_written_as_soon_as_there_is_spa
     let three = workshop.release(3, "echo three");
     let staged = stage(&mut executor, &three).await;
     assert!(
-        matches!(&staged, Outcome::Report(Report::StageFailed { fault: Fault::DiskFull, reason, .. }) if reason.contains("the end of the last upgrade")),
+        matches!(&staged, Outcome::Report(Report::StageFailed { fault: Fault::Broken, reason, .. }) if reason.contains("the end of the last upgrade")),
         "{staged:?}"
     );
     let activated = activate(&mut executor, &three).await;

@@ -35,9 +35,13 @@ pub const ASK_AGAIN_MS: u64 = 60_000;
 /// So often an orderly end of whoever starts a version on trial takes its last start back from those that count: a build
 /// which has its machine restarted each time is not tried for ever.
 pub const TRIAL_STOPS: u32 = 10;
-/// Ends of the agent itself on trial without having been told to, over all trials of a release that came to no verdict, after
-/// which it is to blame: as many starts as one trial has.
+/// Trials of the agent itself in a row that came to no verdict and in each of which it ended without having been told to, after
+/// which it is to blame.
 pub const TRIAL_ENDS: u32 = 3;
+/// So many trials that come to no verdict follow each other after [`RETRY_LONGEST_MS`]; then that pause doubles each time,
+pub const TRIALS_UNDOUBLED: u32 = 3;
+/// and does so this often: up to five hours and twenty minutes.
+pub const RETRY_DOUBLINGS: u32 = 5;
 /// A machine that was to go back and came up with the version that is left is restarted again so often; then people must look.
 pub const RESTARTS_BACK: u32 = 3;
 /// So often a way back is begun before it goes on without what keeps failing, where there is something to go on to; the pauses
@@ -54,6 +58,8 @@ pub const HEALTH_AFTER_START_MS: u64 = 120_000;
 /// So long after it woke, in milliseconds, or as long as it takes to confirm if that is less, nothing is vouched for: a few looks
 /// of an ordinary check. A supervisor waits a minute longer than the upgrade's time.
 pub const LOOK_AFTER_WAKING_MS: u64 = 30_000;
+/// A machine that is never awake for so long has that in several stretches, and in the last at least this, in milliseconds.
+pub const LOOK_EACH_WAKING_MS: u64 = 5_000;
 /// A machine whose awake clock has fallen behind the boot clock by so many milliseconds more has slept.
 pub const SLEPT_MS: u64 = 1_000;
 /// Most blobs that a status record says its node can serve.

@@ -9,7 +9,7 @@ use super::stopwatch::{Absence, Stopwatch};
 use super::{Act, Attempt, Life, Mission, Reverting, Tries, Turn};
 use crate::digest::Digest;
 use crate::install::Contents;
-use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, LOOK_AFTER_WAKING_MS, OVERTAKE_AFTER_MS, RETRY_LONGEST_MS};
+use crate::limits::{ASK_AGAIN_MS, HEALTH_AFTER_START_MS, LOOK_AFTER_WAKING_MS, OVERTAKE_AFTER_MS};
 use crate::record::ClaimName;
 use crate::record::status::{HoldCode, HoldNotice, Outcome, Phase, Running, Verdict};
 use crate::text::Reason;
@@ -436,11 +436,11 @@ impl Life {
     }
 
     /// The time of the agent itself is over, and nothing is known of it: it goes back, and is tried again later. One that has ended
-    /// by itself as often as it may, in however many trials, or took its machine down, is to blame.
+    /// by itself, or took its machine down, in as many trials in a row as may be is to blame.
     fn leave_undecided(&mut self, now: Now, reason: Reason) -> Option<Act> {
         let release = self.kept.attempt.as_ref()?.release;
         if let Some(times) = self.kept.ends.spent() {
-            let reason = Reason::lossy(&format!("it ended {times} times without being confirmed; {reason}"));
+            let reason = Reason::lossy(&format!("it ended in each of {times} trials without being confirmed; {reason}"));
             return Some(self.revert(now, reason, true));
         }
         self.now.untried = Some(reason);
@@ -508,7 +508,7 @@ impl Life {
         if let Some(seen) = &self.kept.rollout {
             self.kept.tries.get_or_insert(Tries { release: seen.digest, failures: 0 });
         }
-        self.now.retry_at = Some(now.boot.after_ms(RETRY_LONGEST_MS));
+        self.now.retry_at = Some(now.boot.after_ms(self.kept.ends.pause_ms()));
         self.withdraw_to(Phase::Waiting, None);
     }
 

@@ -1,18 +1,23 @@
-//! How often the agent itself has ended without having been told to, while one release of it was on trial.
+//! The trials of one release that came to no verdict, and those of the agent itself that ended without having been told to.
 //!
-//! Its supervisor counts the starts of one trial. A trial that comes to no verdict is made again: what ends its agent, or takes its
-//! machine down, in each of them before its starts are used up is counted here, over all of them.
+//! Its supervisor counts the starts of one trial. A trial that comes to no verdict is made again: an agent that ends, or takes its
+//! machine down, in each of them before its starts are used up is found here. Once is a power cut, whatever the site; a trial
+//! that nothing cut short begins the count anew.
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::limits::{TRIAL_ENDS, TRIAL_STOPS};
+use crate::limits::{RETRY_DOUBLINGS, RETRY_LONGEST_MS, TRIAL_ENDS, TRIAL_STOPS, TRIALS_UNDOUBLED};
 
 /// Of one release, until there is a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
     release: Option<Digest>,
-    ended: u32,
+    trials: u32,
+    /// In so many trials in a row it has ended, this one with them.
+    in_a_row: u32,
+    /// In this one.
+    ended: bool,
     /// How often it was told to.
     stops: u32,
     last: Last,
@@ -35,13 +40,20 @@ impl Ends {
     pub(super) fn begin(&mut self, release: Digest) {
         if self.release != Some(release) {
             *self = Self { release: Some(release), ..Self::default() };
+        } else if !self.ended {
+            self.in_a_row = 0;
         }
+        self.trials = self.trials.saturating_add(1);
+        self.ended = false;
         self.last = Last::HandedOver;
     }
 
     /// It has started, and the trial goes on.
     pub(super) fn start(&mut self) {
-        self.ended = self.ended.saturating_add(u32::from(self.last == Last::Runs));
+        if self.last == Last::Runs && !self.ended {
+            self.ended = true;
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
         self.last = Last::Runs;
     }
 
@@ -53,8 +65,13 @@ impl Ends {
         }
     }
 
-    /// How often it has ended, where that is as often as it may.
+    /// In how many trials in a row it has ended, where those are as many as may be.
     pub(super) fn spent(&self) -> Option<u32> {
-        (self.ended >= TRIAL_ENDS).then_some(self.ended)
+        (self.in_a_row >= TRIAL_ENDS).then_some(self.in_a_row)
+    }
+
+    /// How long to wait before it is tried again, in milliseconds: each trial takes its machine away from its work.
+    pub(super) fn pause_ms(&self) -> u64 {
+        RETRY_LONGEST_MS << self.trials.saturating_sub(TRIALS_UNDOUBLED).min(RETRY_DOUBLINGS)
     }
 }

@@ -29,7 +29,7 @@ use super::hold::Hold;
 use super::input::{Health, LocalPolicy};
 use super::keys::{decode_with, encode_with};
 use crate::digest::Digest;
-use crate::limits::{DENIED, LOOK_AFTER_WAKING_MS, SLEPT_MS, VERDICTS};
+use crate::limits::{DENIED, HEALTH_AFTER_START_MS, LOOK_AFTER_WAKING_MS, LOOK_EACH_WAKING_MS, SLEPT_MS, VERDICTS};
 use crate::number::Sequence;
 use crate::record::ClaimName;
 use crate::record::status::{Claim, HoldNotice, Outcome, Phase, RolloutSeen, Running, Section, Verdict};
@@ -148,6 +148,8 @@ pub(crate) struct Volatile {
     pub(crate) slept_ms: Option<u64>,
     /// When it woke last.
     pub(crate) woke: Option<Time>,
+    /// When it woke for the first time since it was last looked at for long enough; time asleep is moved out of it.
+    pub(crate) looking_since: Option<Time>,
     pub(crate) blocked: Vec<HoldNotice>,
     pub(crate) policy: LocalPolicy,
     /// When the standing claim was made.
@@ -354,20 +356,29 @@ impl Life {
             return;
         }
         self.now.slept_ms = Some(slept_ms);
+        let asleep_ms = slept_ms - before_ms;
+        // A machine that is awake for a moment at a time is looked at in all of these together.
+        let goes_on = |since: Option<Time>, look_ms: u64| match since {
+            Some(since) if now.boot.since_ms(since.after_ms(asleep_ms)) < look_ms => Some(since.after_ms(asleep_ms)),
+            _ => Some(now.boot),
+        };
+        self.now.looking_since = goes_on(self.now.looking_since, LOOK_AFTER_WAKING_MS + LOOK_EACH_WAKING_MS);
         self.now.woke = Some(now.boot);
         if let Some((Health::Healthy, since)) = &mut self.now.health {
-            *since = since.after_ms(slept_ms - before_ms).min(now.boot);
+            *since = since.after_ms(asleep_ms).min(now.boot);
         }
         if self.kept.phase == Phase::Activating {
-            self.now.resumed = Some(now.boot);
-            self.kept.absence.sleep(slept_ms - before_ms);
+            self.now.resumed = goes_on(self.now.resumed, HEALTH_AFTER_START_MS);
+            self.kept.absence.sleep(asleep_ms);
             self.put_down(now);
         }
     }
 
     /// From when on a look at the version counts that was taken since the machine woke; `None`: it did not sleep.
     fn looked_at(&self, confirm_after_ms: u64) -> Option<Time> {
-        self.now.woke.map(|woke| woke.after_ms(confirm_after_ms.min(LOOK_AFTER_WAKING_MS)))
+        let look_ms = confirm_after_ms.min(LOOK_AFTER_WAKING_MS);
+        let (since, woke) = self.now.looking_since.zip(self.now.woke)?;
+        Some(since.after_ms(look_ms).max(woke.after_ms(look_ms.min(LOOK_EACH_WAKING_MS))))
     }
 
     /// Whether somebody has looked at it since (design, section 6: health holds at the end of a soak).

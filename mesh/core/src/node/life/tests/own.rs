@@ -1,7 +1,7 @@
 //! The life of an agent that is its own product: whether a peer answers, and what a restart of it takes away.
 
 use super::*;
-use crate::limits::{TRIAL_ENDS, TRIAL_STOPS};
+use crate::limits::{RETRY_LONGEST_MS, TRIAL_ENDS, TRIAL_STOPS};
 use crate::node::keys::{decode, encode, encode_with};
 use crate::node::life::ends::Ends;
 use crate::node::life::stopwatch::{Absence, Stopwatch};
@@ -343,13 +343,15 @@ fn a_build_of_the_agent_that_takes_its_machine_down_whenever_nothing_can_judge_i
             assert_eq!(told && runs.life.stop(runs.at()), told);
             runs.restarts(30, true);
         };
-        goes_down(&mut runs, false);
-        goes_down(&mut runs, false);
-        says(&mut runs);
-        assert!(!runs.ends_in(400), "its starts are not used up");
-        // Its way back is an orderly end too, of which nothing is made.
-        assert!(!runs.life.stop(runs.at()));
-        runs.is_tried_again();
+        for _ in 1..TRIAL_ENDS {
+            goes_down(&mut runs, false);
+            goes_down(&mut runs, false);
+            says(&mut runs);
+            assert!(!runs.ends_in(400), "its starts are not used up");
+            // Its way back is an orderly end too, of which nothing is made.
+            assert!(!runs.life.stop(runs.at()));
+            runs.is_tried_again();
+        }
         // One that was told to end has not ended by itself.
         goes_down(&mut runs, told);
         says(&mut runs);
@@ -358,7 +360,10 @@ fn a_build_of_the_agent_that_takes_its_machine_down_whenever_nothing_can_judge_i
     // Nor does it matter then whether a peer answers.
     let ordered = mission("r", 2);
     let mut life = alone_on_trial(&ordered);
-    (0..4).for_each(|_| life.kept.ends.start());
+    for _ in 0..TRIAL_ENDS {
+        life.kept.ends.begin(ordered.release);
+        (0..2).for_each(|_| life.kept.ends.start());
+    }
     let asked = steps(&advance(&mut life, ordered.upgrade_timeout_ms + 10, &ordered));
     assert!(matches!(asked[..], [Step::Revert { at_fault: true, .. }]), "{asked:?}");
 }
@@ -366,18 +371,46 @@ fn a_build_of_the_agent_that_takes_its_machine_down_whenever_nothing_can_judge_i
 #[test]
 fn an_agent_on_trial_that_has_its_machine_restarted_for_ever_has_used_up_its_orderly_ends() {
     let mut ends = Ends::default();
+    for _ in 1..TRIAL_ENDS {
+        ends.begin(digest(2));
+        ends.start();
+        ends.start();
+    }
     ends.begin(digest(2));
-    for restart in 0..=TRIAL_STOPS + TRIAL_ENDS {
+    for restart in 0..=TRIAL_STOPS {
         assert_eq!(ends.spent(), None, "restart {restart}");
         ends.start();
         ends.stop();
     }
     ends.start();
-    assert_eq!(ends.spent(), Some(TRIAL_ENDS + 1));
+    assert_eq!(ends.spent(), Some(TRIAL_ENDS));
     ends.begin(digest(2));
     ends.start();
-    assert_eq!(ends.spent(), Some(TRIAL_ENDS + 1), "whatever trial of it");
+    assert_eq!(ends.spent(), Some(TRIAL_ENDS), "whatever trial of it");
     ends.begin(digest(3));
     ends.start();
     assert_eq!(ends.spent(), None);
+}
+
+#[test]
+fn power_cuts_at_a_site_where_no_trial_comes_to_a_verdict_blame_nobody() {
+    let mut ends = Ends::default();
+    for trial in 1..100 {
+        ends.begin(digest(2));
+        ends.start();
+        // Every night, and then some.
+        if trial % 10 < TRIAL_ENDS - 1 {
+            ends.start();
+        }
+        assert_eq!(ends.spent(), None, "trial {trial}");
+    }
+}
+
+#[test]
+fn what_comes_to_no_verdict_again_and_again_is_tried_less_and_less_often() {
+    let mut ends = Ends::default();
+    let pauses: Vec<_> = (0..10).map(|_| (ends.begin(digest(2)), ends.pause_ms() / RETRY_LONGEST_MS).1).collect();
+    assert_eq!(pauses, [1, 1, 1, 2, 4, 8, 16, 32, 32, 32]);
+    ends.begin(digest(3));
+    assert_eq!(ends.pause_ms(), RETRY_LONGEST_MS, "of another release nothing is known");
 }

@@ -242,6 +242,34 @@ fn health_that_holds_whenever_a_machine_is_awake_is_held_however_short_that_is()
 }
 
 #[test]
+fn a_machine_that_is_never_awake_for_long_is_looked_at_in_all_its_stretches_together() {
+    let asleep = 300 * SECOND;
+    // Healthy for 60 seconds awake, for 30 since the last long look, and for five in this stretch.
+    for (awake, confirmed) in [(40, 70), (20, 90), (10, 85), (6, 77)] {
+        let ordered = Mission { confirm_after_ms: 60 * SECOND, ..mission("r", 2) };
+        let mut life = activating(&ordered);
+        life.report(now(SECOND), Report::Activated { release: ordered.release });
+        life.report(now(SECOND), Report::Health(Health::Healthy));
+        let asks = (2..=200).find(|second| {
+            let at = woken_at(second * SECOND, second / awake * asleep);
+            !advance_at(&mut life, at, &ordered).is_empty()
+        });
+        assert_eq!(asks, Some(confirmed), "awake for {awake} s at a time");
+    }
+    // The agent itself comes to an end of its time as well.
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    life.now.company = Some(true);
+    life.report(now(SECOND), Report::Activated { release: ordered.release });
+    let over = ordered.upgrade_timeout_ms / SECOND + 60;
+    let ends = (2..over).find(|second| {
+        let at = woken_at(second * SECOND, second / 20 * asleep);
+        !advance_at(&mut life, at, &ordered).is_empty()
+    });
+    assert!(ends.is_some(), "it is left, or blamed, and does not wait for ever");
+}
+
+#[test]
 fn a_soak_that_ends_while_the_machine_sleeps_is_vouched_for_once_health_has_held_since_it_woke() {
     let ordered = mission("r", 2);
     let mut life = confirming(&ordered);
