@@ -55,8 +55,8 @@ pub(crate) struct SwarmArgs {
 pub(crate) struct VirtualArgs {
     #[command(flatten)]
     swarm: SwarmArgs,
-    /// How many neighbours each node chooses.
-    #[arg(long, default_value_t = 16)]
+    /// With how many others each node sees to it that it is linked; as agents do when nothing is said.
+    #[arg(long, default_value_t = groundswell_core::limits::BLOB_COMPANY)]
     links: usize,
     /// One way, in milliseconds.
     #[arg(long, default_value_t = 10)]

@@ -1,6 +1,6 @@
 //! Links that downloads need beside the node's own: a swarm of nodes with three links each leaves uplinks idle.
 //!
-//! While an artifact is fetched a node sees to it that it is connected to sixteen members, drawn by chance, each node
+//! While something is fetched a node sees to it that it is connected to sixteen members, drawn by chance, each node
 //! another set, and others when these do not come. Who stays long without a download hangs up on them, but not on those that
 //! it still gives to: links cost traffic. Pure; the driver dials.
 
@@ -8,13 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use groundswell_core::digest::Digest;
+use groundswell_core::limits::BLOB_COMPANY;
 use groundswell_core::node::view::PeerView;
 use groundswell_core::node_id::NodeId;
 use tokio::time::Instant;
 
-/// How many members a node that fetches is connected to, if there are as many: as many as each node chooses in the virtual
-/// swarms of `groundswell-testnet bench virtual`.
-const COMPANY: usize = 16;
 /// A member that was dialled is not dialled again for so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Links stay for so long after the last download: others may still need what this node has.
@@ -47,7 +45,7 @@ impl Company {
         members: &[PeerView],
     ) -> Vec<(NodeId, Vec<String>)> {
         self.since = None;
-        let room = COMPANY.saturating_sub(connected.len());
+        let room = BLOB_COMPANY.saturating_sub(connected.len());
         if room == 0 {
             return Vec::new();
         }

@@ -186,6 +186,9 @@ pub const BLOB_REFUSALS: u32 = 8;
 /// Most neighbours that one blob is exchanged with: so many that among 1,000 nodes nearly every one lacks something that
 /// another neighbour has, until the end.
 pub const BLOB_NEIGHBOURS: usize = 40;
+/// How many members a node that fetches a blob sees to it that it is linked with, if there are as many. Twice as many make no
+/// virtual swarm of 40 or 100 nodes faster, and each link costs traffic.
+pub const BLOB_COMPANY: usize = 16;
 /// Most bytes of a piece in one message: at 2 Mbit/s a word waits a quarter of a second behind it.
 pub const BLOB_PART_BYTES: usize = 64 * 1024;
 /// Most pieces announced in one message.
@@ -216,6 +219,10 @@ const _: () = assert!(2 * ROSTER_CHAIN <= ROSTERS as u64, "the chain since the s
 const _: () = assert!(SIGNATURES * 256 < PUBLISHED_ROSTER_BYTES - ROSTER_BYTES.div_ceil(3) * 4, "a full roster can be signed");
 const _: () =
     assert!(SMALL_PIECE_BYTES.is_power_of_two() && MEDIUM_PIECE_BYTES.is_power_of_two() && LARGE_PIECE_BYTES.is_power_of_two());
+const _: () = assert!(
+    2 * BLOB_COMPANY <= BLOB_NEIGHBOURS && BLOB_NEIGHBOURS <= PEERS,
+    "those who come find room beside those who were called"
+);
 const _: () = assert!(BLOB_WINDOW_BYTES >= LARGE_PIECE_BYTES, "the window takes at least one piece");
 const _: () =
     assert!(SMALL_BLOB_BYTES / SMALL_PIECE_BYTES <= BLOB_PIECES && MEDIUM_BLOB_BYTES / MEDIUM_PIECE_BYTES < BLOB_PIECES);

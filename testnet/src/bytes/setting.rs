@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use groundswell_core::limits::BLOB_COMPANY;
+
 /// With so many nodes a fleet is large.
 const LARGE: usize = 100;
 
@@ -14,8 +16,8 @@ pub struct Setting {
     pub seed_rate: u64,
     /// The uplink of each other node in bits per second. Downlinks are not the bound.
     pub peer_rates: Vec<u64>,
-    /// How many neighbours each node chooses; links go both ways, so nodes have about twice as many. All are linked
-    /// with all when there are not more nodes than that.
+    /// With how many others each node sees to it that it is linked, those counted that chose it: as agents do that fetch. All
+    /// are linked with all where there are not more.
     pub links: usize,
     /// One way, in addition to what a link takes to carry the bytes.
     pub delay: Duration,
@@ -121,7 +123,7 @@ impl Setting {
             size_bytes,
             seed_rate: rate,
             peer_rates: vec![rate; peers],
-            links: 16,
+            links: BLOB_COMPANY,
             delay: Duration::from_millis(10),
             liars: 0,
             stalled: 0,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use groundswell_core::blob::exchange::{Exchange, Message, PartFate, Terms};
 use groundswell_core::blob::{Layout, PieceSet};
+use groundswell_core::limits::BLOB_NEIGHBOURS;
 use groundswell_core::node_id::NodeId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -194,24 +195,7 @@ impl<'a> World<'a> {
     /// Draws the graph and begins every link.
     fn link(&mut self) {
         let count = self.nodes.len();
-        let mut links = BTreeSet::new();
-        for a in 0..count {
-            if count <= 2 * self.setting.links + 1 {
-                links.extend((0..a).map(|b| (b, a)));
-                continue;
-            }
-            let mut tries = 0;
-            let mut chosen = 0;
-            while chosen < self.setting.links && tries < 64 {
-                tries += 1;
-                let b = usize::try_from(self.random.next_u64() % u64::try_from(count).unwrap_or(1)).unwrap_or(0);
-                let degree = |node: usize| links.iter().filter(|(x, y)| *x == node || *y == node).count();
-                if a != b && !links.contains(&(a.min(b), a.max(b))) && (count > 200 || degree(b) < 3 * self.setting.links) {
-                    links.insert((a.min(b), a.max(b)));
-                    chosen += 1;
-                }
-            }
-        }
+        let links = self.drawn_links();
         let now = self.now;
         for (a, b) in links {
             if self.node(a).exchange.join(now, id(b)).is_ok() {
@@ -224,6 +208,30 @@ impl<'a> World<'a> {
             }
         }
         (0..count).for_each(|node| self.settle(node));
+    }
+
+    /// Who is linked with whom: each node draws others until it has as many links as it wants, those counted that drew it.
+    fn drawn_links(&mut self) -> BTreeSet<(usize, usize)> {
+        let (count, wanted) = (self.nodes.len(), self.setting.links);
+        if count <= wanted + 1 {
+            return (0..count).flat_map(|a| (0..a).map(move |b| (b, a))).collect();
+        }
+        let mut links = BTreeSet::new();
+        let mut degrees = vec![0; count];
+        for a in 0..count {
+            let mut others: Vec<usize> = (0..count).filter(|b| *b != a).collect();
+            while degrees.get(a).is_some_and(|degree| *degree < wanted) && !others.is_empty() {
+                let left = u64::try_from(others.len()).unwrap_or(1);
+                let b = others.swap_remove(usize::try_from(self.random.next_u64() % left).unwrap_or(0));
+                let has_room = degrees.get(b).is_some_and(|degree| *degree < BLOB_NEIGHBOURS);
+                if has_room && links.insert((a.min(b), a.max(b))) {
+                    for node in [a, b] {
+                        degrees.get_mut(node).into_iter().for_each(|degree| *degree += 1);
+                    }
+                }
+            }
+        }
+        links
     }
 
     fn play(&mut self, event: Event) {
@@ -340,5 +348,24 @@ impl<'a> World<'a> {
 
     fn seed_copies_ppm(&self) -> u64 {
         self.outcome.seed_bytes.saturating_mul(1_000_000) / self.setting.size_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use groundswell_core::limits::BLOB_COMPANY;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_as_many_links_as_an_agent_that_fetches_makes_and_those_that_others_make_with_it() {
+        let setting = Setting::equal(199, 40_000_000, 1024 * 1024);
+        let links = World::new(&setting).drawn_links();
+        let degree = |node: usize| links.iter().filter(|(a, b)| *a == node || *b == node).count();
+        assert!((0..200).all(|node| (BLOB_COMPANY..=BLOB_NEIGHBOURS).contains(&degree(node))));
+        // Whoever was drawn often enough draws nobody.
+        assert!(links.len() < 200 * BLOB_COMPANY * 3 / 4, "{}", links.len());
+        let few = World::new(&Setting::equal(16, 40_000_000, 1024 * 1024)).drawn_links();
+        assert_eq!(few.len(), 17 * 16 / 2, "all with all");
     }
 }
