@@ -66,6 +66,8 @@ pub(super) struct Fetches {
     near: BTreeSet<NodeId>,
     /// How often members were looked for.
     rounds: u64,
+    /// Something began since [`Fetches::take_begun`] was asked.
+    begun: bool,
 }
 
 struct Task {
@@ -90,7 +92,7 @@ impl Fetches {
     pub(super) fn new(fetcher: Arc<Fetcher>, blobs: BlobStore) -> (Self, mpsc::Receiver<News>) {
         let (news, inbox) = mpsc::channel(NEWS);
         let (artifacts, rosters, again, near) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        (Self { fetcher, blobs, news, artifacts, rosters, again, near, rounds: 0 }, inbox)
+        (Self { fetcher, blobs, news, artifacts, rosters, again, near, rounds: 0, begun: false }, inbox)
     }
 
     /// These peers are on this node's own network: they are asked first from now on.
@@ -103,9 +105,9 @@ impl Fetches {
         !self.artifacts.is_empty() || !self.rosters.is_empty()
     }
 
-    /// Whether an artifact is exchanged.
-    pub(super) fn exchanges(&self) -> bool {
-        !self.artifacts.is_empty()
+    /// Whether something began to be fetched since this was asked last: its peers are to be looked for at once.
+    pub(super) fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.begun)
     }
 
     /// Begins to fetch an artifact for a product, or joins the download that is under way.
@@ -123,6 +125,7 @@ impl Fetches {
         let grown = (0, Instant::now());
         let task = Task { products, size_bytes: name.size_bytes, told_tenths: None, grown, peers, progress, task };
         self.artifacts.insert(name.sha256, task);
+        self.begun = true;
     }
 
     /// Ends a product's interest in an artifact; the download ends with the last one. What is here stays.
@@ -147,6 +150,7 @@ impl Fetches {
         let grown = (0, Instant::now());
         let task = Task { products: BTreeSet::new(), size_bytes, told_tenths: None, grown, peers, progress, task };
         self.rosters.insert(digest, task);
+        self.begun = true;
     }
 
     /// A download ended, or says something: for which products.
@@ -392,10 +396,58 @@ fn reason(error: &dyn std::error::Error) -> Reason {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use futures::future::BoxFuture;
+    use groundswell_core::documents::release::Artifact;
+    use groundswell_core::text::ArtifactName;
+    use groundswell_net::blobs::{Connect, ConnectError, Duplex};
+    use groundswell_net::pieces::{Swarms, Terms};
+
     use super::*;
+    use crate::blobs::Settings;
+
+    struct Nobody;
+
+    impl Connect for Nobody {
+        fn connect(&self, _: NodeId) -> BoxFuture<'static, Result<Box<dyn Duplex>, ConnectError>> {
+            Box::pin(std::future::pending())
+        }
+    }
 
     fn nodes(numbers: &[u8]) -> BTreeSet<NodeId> {
         numbers.iter().map(|number| NodeId([*number; 32])).collect()
+    }
+
+    fn downloads(folder: PathBuf) -> (Fetches, mpsc::Receiver<News>) {
+        let settings = Settings { folder, quota_bytes: u64::MAX, reserve_bytes: 0 };
+        let blobs = BlobStore::open(settings).unwrap();
+        let swarms = Swarms::new(Arc::new(Nobody), Arc::new(blobs.clone()), NodeId([0; 32]), Terms::default());
+        Fetches::new(Arc::new(Fetcher::new(swarms)), blobs)
+    }
+
+    #[tokio::test]
+    async fn peers_are_looked_for_the_moment_something_begins_to_be_fetched_and_then_in_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut fetches, _news) = downloads(folder.path().join("blobs"));
+        assert!(!fetches.take_begun() && !fetches.any());
+        let (nobody, product) = (BTreeSet::new(), Product::new("bcd").unwrap());
+        fetches.fetch_roster(Digest::of(b"roster"), 1_000, &nobody);
+        assert!(fetches.any(), "links are made for a roster too");
+        assert!(fetches.take_begun() && !fetches.take_begun(), "once");
+        fetches.fetch_roster(Digest::of(b"roster"), 1_000, &nobody);
+        assert!(!fetches.take_begun(), "it is under way");
+        let artifact = Artifact {
+            name: ArtifactName::new("x").unwrap(),
+            platform: None,
+            sha256: Digest::of(b"x").hex(),
+            size: 1,
+            blake3: Digest::of(b"y").hex(),
+        };
+        fetches.fetch(product.clone(), &artifact, &nobody);
+        assert!(fetches.take_begun());
+        fetches.fetch(product, &artifact, &nobody);
+        assert!(!fetches.take_begun(), "it is under way");
     }
 
     #[test]

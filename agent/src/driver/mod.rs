@@ -293,6 +293,9 @@ impl Driver {
                 break;
             }
         }
+        if self.hands.fetches.take_begun() {
+            self.look_at_sources = Instant::now();
+        }
         let wakeup = self.node.lock().next_wakeup();
         if let Err(error) = self.alarm.set(wakeup) {
             tracing::error!("the alarm cannot be set: {error}");
@@ -459,14 +462,12 @@ impl Driver {
     /// Tells the downloads whom they may ask, and connects to members that have what no connected peer has.
     fn look_at_sources(&mut self) {
         self.look_at_sources = Instant::now() + SOURCES_EVERY;
-        if !self.hands.fetches.exchanges() {
+        if !self.hands.fetches.any() {
             let takers = self.takers_here();
             for peer in self.company.part(Instant::now(), &takers) {
                 // A link that the node needs otherwise is made again.
                 let _ = self.hands.network.hangup(peer, "the download is over");
             }
-        }
-        if !self.hands.fetches.any() {
             return;
         }
         self.tell_progress();
@@ -477,8 +478,9 @@ impl Driver {
             // Tried again with the next look.
             let _ = self.hands.network.dial(Some(peer), addresses);
         }
-        // A metered node passes nothing on, and does not need more links than it has.
-        if self.hands.fetches.exchanges() && !self.lean {
+        // A metered node passes nothing on, and does not need more links than it has. For a roster links are made too: what it
+        // names comes next, and everybody fetches that at once.
+        if !self.lean {
             for (peer, addresses) in self.company.invite(Instant::now(), me, &self.hands.connected, &members) {
                 let _ = self.hands.network.dial(Some(peer), addresses);
             }
