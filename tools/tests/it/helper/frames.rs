@@ -5,11 +5,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use groundswell_agent::helper::server::CONNECTIONS;
-use groundswell_agent::helper::wire::{Header, Kind, ORDER_BYTES, Order, Why, encode_order};
+use groundswell_agent::helper::wire::{Header, Kind, ORDER_BYTES, Order, Reply, Why, encode_order};
 use groundswell_core::limits::PUBLISHED_ROSTER_BYTES;
 
-use super::bench::{Bench, lend, not_tested, own_account, refused, spawn};
-use super::world::product;
+use super::bench::{Bench, claim, lend, not_tested, own_account, refused, spawn};
+use super::world::{product, program};
 
 /// In the environment of a process that is not the agent: the socket that it tries.
 const STRANGER: &str = "GROUNDSWELL_HELPER_STRANGER";
@@ -121,6 +121,30 @@ async fn a_body_that_is_cut_off() {
 }
 
 #[tokio::test]
+async fn an_order_or_a_document_that_is_cut_off_at_any_byte_comes_to_nothing() {
+    let bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let activate = framed(&encode_order(&Order::Activate { product: product(), release: papers.id(), claim: claim() }));
+    let newer = bench.world.sign_fleet(&bench.world.next_fleet(&papers.fleet));
+    let length = u32::try_from(newer.len()).unwrap();
+    let document = [header(1, length), newer.clone()].concat();
+    // Each place in what is short, and some in what is long.
+    let cuts = (1..activate.len()).map(|cut| &activate[..cut]).chain((1..document.len()).step_by(97).map(|cut| &document[..cut]));
+    for cut in cuts {
+        let mut cut_off = bench.client().await;
+        cut_off.raw(cut).await;
+        cut_off.end().await;
+        assert!(cut_off.reply().await.is_none(), "{} bytes", cut.len());
+    }
+    let state = client.state().await;
+    assert_eq!((state.trial, state.staged), (None, Some(papers.id())));
+    assert!(bench.started().is_empty());
+    let reply = client.document(&newer).await;
+    assert!(matches!(reply, Reply::Taken { fresh: true, .. }), "none of its parts was taken for it: {reply:?}");
+}
+
+#[tokio::test]
 async fn a_document_that_is_none() {
     let bench = Bench::running();
     let mut client = bench.client().await;
@@ -147,7 +171,7 @@ async fn more_connections_than_there_are_places() {
         let mut client = bench.client().await;
         client.raw(&framed(&state())).await;
         match client.reply().await {
-            Some(groundswell_agent::helper::wire::Reply::State(_)) => break,
+            Some(Reply::State(_)) => break,
             Some(reply) => refused(&reply, Why::Busy, "too many connections"),
             None => {}
         }

@@ -137,6 +137,39 @@ async fn everything_twice_is_everything_once() {
 }
 
 #[tokio::test]
+async fn everything_by_two_agents_at_once_is_everything_once() {
+    let bench = Bench::running();
+    let (one, two) = (bench.world.papers(1), bench.world.papers(2));
+    bench.installed(&one, &program(1)).await;
+    let (mut first, mut second) = (bench.client().await, bench.client().await);
+    let published = bench.world.published(&two);
+    for document in &published {
+        let (a, b) = tokio::join!(first.document(document), second.document(document));
+        assert!(matches!((&a, &b), (Reply::Taken { .. }, Reply::Taken { .. })), "{a:?}, {b:?}");
+    }
+    let (right, wrong) = (bench.file("right", &program(2)), bench.file("wrong", &program(9)));
+    let (a, b) = tokio::join!(first.stage(two.id(), Some(&right)), second.stage(two.id(), Some(&wrong)));
+    assert_eq!(outcome(&a), &Outcome::Staged);
+    // Behind the right one it finds that there; before it, it is refused. It takes nothing away in either case.
+    assert!(matches!(outcome(&b), Outcome::Staged | Outcome::StageFailed { disk_full: false, .. }), "{b:?}");
+    let (a, b) = tokio::join!(first.activate(two.id()), second.activate(two.id()));
+    assert_eq!([outcome(&a), outcome(&b)], [&Outcome::Activated; 2]);
+    let (a, b) = tokio::join!(first.confirm(two.id()), second.revert(two.id()));
+    let state = first.state().await;
+    // Whichever came first holds for both.
+    match outcome(&a) {
+        Outcome::Confirmed => {
+            assert_eq!((outcome(&b), state.floor.get(), bench.current()), (&Outcome::Confirmed, 2, Some(program(2))));
+        }
+        _ => {
+            assert!(matches!(outcome(&b), Outcome::Reverted { .. }), "{a:?}, {b:?}");
+            assert_eq!((state.floor.get(), bench.current()), (1, Some(program(1))));
+        }
+    }
+    assert_eq!(bench.started().iter().filter(|line| *line == "release 2").count(), 1);
+}
+
+#[tokio::test]
 async fn to_activate_a_slot_whose_file_was_changed_by_somebody_with_rights() {
     use std::os::unix::fs::PermissionsExt as _;
     let bench = Bench::running();

@@ -66,6 +66,27 @@ async fn a_fleet_document_whose_file_is_damaged_lets_no_older_one_count() {
     assert_eq!(bench.client().await.state().await.staged, Some(old.id()), "all is whole again");
 }
 
+#[tokio::test]
+async fn what_warranted_a_release_warrants_it_no_more_after_a_newer_fleet_document_however_often_it_is_shown() {
+    let mut bench = Bench::running();
+    let papers = bench.world.papers(1);
+    let published = bench.world.published(&papers);
+    let mut client = bench.staged(&papers, &program(1)).await;
+    let newer = with_the_third_maker(&bench, &papers.fleet);
+    assert!(matches!(client.document(&bench.world.sign_fleet(&newer)).await, Reply::Taken { .. }));
+    for _ in 0..2 {
+        let mut client = bench.client().await;
+        for document in &published {
+            client.document(document).await;
+        }
+        refused(&client.activate(papers.id()).await, Why::Held, "release");
+        let artifact = bench.file("again", &program(1));
+        refused(&client.stage(papers.id(), Some(&artifact)).await, Why::Held, "release");
+        bench.restart();
+    }
+    assert!(bench.started().is_empty() && bench.current().is_none());
+}
+
 async fn activate_under(client: &mut Client, papers: &Papers, claim: ClaimName) -> Reply {
     client.order(&Order::Activate { product: product(), release: papers.id(), claim }, None).await
 }
