@@ -294,6 +294,20 @@ fn no_more_neighbours_are_sent_to_at_once_than_the_terms_allow() {
 }
 
 #[test]
+fn no_more_is_taken_at_once_than_there_is_room_for_and_one_piece_always() {
+    let l = layout(40);
+    for (room_bytes, pieces) in [(200_000, 4), (65_536, 1), (1_000, 1), (0, 1)] {
+        let mut exchange = Exchange::new(l, PieceSet::empty(l), Terms { room_bytes, ..Terms::default() }, 1, START);
+        (1..=8).for_each(|n| greet(&mut exchange, n, PieceSet::full(l)));
+        exchange.take_messages(START);
+        (1..=8_u8).for_each(|n| exchange.heard(START, peer(n), &offer(&[u32::from(n)], 20)).unwrap());
+        let said = exchange.take_messages(START);
+        let taken = said.iter().filter(|(_, message)| matches!(message, Message::Take(_))).count();
+        assert_eq!(taken, pieces, "room for {room_bytes} bytes");
+    }
+}
+
+#[test]
 fn a_piece_that_the_disk_damaged_is_missing_again_and_all_are_told() {
     let l = layout(3);
     let mut exchange = seed(l);

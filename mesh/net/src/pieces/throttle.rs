@@ -60,6 +60,12 @@ impl Throttle {
         Self { rate, paid: Mutex::new(None) }
     }
 
+    /// How many bytes it lets through in this time; `None` where it has no bound.
+    pub(crate) fn bytes_in(&self, time: Duration) -> Option<u64> {
+        let bytes = u128::from(self.rate.0?.get()).saturating_mul(time.as_millis()) / 1_000;
+        Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
     /// Until when nothing may be used; `None` when something may be.
     pub(crate) fn closed_until(&self) -> Option<Instant> {
         self.rate.0?;

@@ -80,6 +80,20 @@ async fn a_metered_node_takes_and_gives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_sources_wait_for_a_node_that_takes_little_in_a_second() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let all: Vec<u8> = (10..22).collect();
+    let seeds: Vec<Node> = all.iter().map(|n| Node::new(&lines, *n, &sample, &[], Terms::default()).holding(0..40)).collect();
+    let terms = Terms { rates: Rates::new(Rate::UNBOUNDED, Rate::bytes_per_second(32_768)), ..Terms::default() };
+    let slow = Node::new(&lines, 1, &sample, &all, terms);
+    fetch_all(&[slow]).await;
+    let opened: Vec<usize> = all.iter().map(|n| lines.opened(1, *n)).collect();
+    assert_eq!(opened, [1; 12], "nobody gave it up");
+    drop(seeds);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_taken_keeps_the_rate_of_this_node() {
     let sample = sample(40 * PIECE);
     let lines = Arc::default();

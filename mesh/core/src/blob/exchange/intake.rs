@@ -128,8 +128,9 @@ impl Exchange {
     /// Answers an offer: the first piece that is neither here nor on its way, or else one that another keeps waiting.
     pub(super) fn offered(&mut self, now: Duration, peer: NodeId, wait_ms: u32, pieces: &[u32]) {
         pieces.iter().for_each(|piece| self.note_has(peer, *piece));
-        let room = self.expected.len() < BLOB_EXPECTED_PIECES
-            && (u64::try_from(self.expected.len()).unwrap_or(u64::MAX)) * self.layout.piece_bytes() < BLOB_EXPECTED_BYTES;
+        let coming = u64::try_from(self.expected.len()).unwrap_or(u64::MAX).saturating_mul(self.layout.piece_bytes());
+        let most = BLOB_EXPECTED_BYTES.min(self.terms.room_bytes.max(1));
+        let room = self.expected.len() < BLOB_EXPECTED_PIECES && coming < most;
         let busy = |piece: &u32| self.neighbours.get(&peer).is_some_and(|it| it.coming.contains_key(piece));
         let wanted = |piece: &&u32| !self.held.contains(**piece) && !busy(piece);
         let due = now + Duration::from_millis(u64::from(wait_ms));
@@ -166,8 +167,14 @@ impl Exchange {
     fn furthest(&self, now: Duration, peer: NodeId, due: Duration) -> Option<u32> {
         let hardly = |piece: u32, bytes: usize| self.layout.length(piece).is_some_and(|length| bytes.saturating_mul(8) < length);
         let others = self.expected.iter().filter(|(piece, it)| it.from != peer && !it.whole && hardly(**piece, it.bytes));
+        let others = others.filter(|(_, it)| !self.waits_for_this_node(now, it));
         let (piece, left) = others.map(|(piece, it)| (*piece, left_until(now, it.due))).max_by_key(|(_, left)| *left)?;
         (left > due.saturating_sub(now) * 2 + CLEARLY * 4).then_some(piece)
+    }
+
+    /// Whether what was promised may wait for nothing but this node, which bounds what it takes: nobody is slow then, for a while.
+    fn waits_for_this_node(&self, now: Duration, expected: &Expected) -> bool {
+        self.terms.room_bytes < BLOB_EXPECTED_BYTES && now.saturating_sub(expected.touched) < PROMISED
     }
 
     /// Whether a neighbour owes a piece that should have come, or begun to come, long ago: it is given no more to do until it
@@ -183,6 +190,9 @@ impl Exchange {
     /// earlier. What is coming already must be very late, for its bytes would be lost.
     fn is_slow(&self, now: Duration, peer: NodeId, due: Duration, piece: u32) -> bool {
         let Some(expected) = self.expected.get(&piece).filter(|it| it.from != peer && !it.whole) else { return false };
+        if self.waits_for_this_node(now, expected) {
+            return false;
+        }
         let old = left_until(now, expected.due);
         let new = due.saturating_sub(now);
         if expected.bytes == 0 { old > new + CLEARLY } else { old > new * 2 + CLEARLY * 4 }

@@ -38,7 +38,7 @@ pub use standing::Standing;
 
 use super::layout::Layout;
 use super::piece_set::PieceSet;
-use crate::limits::{BLOB_BROKEN, BLOB_CALLED_OFF, BLOB_NEIGHBOURS};
+use crate::limits::{BLOB_BROKEN, BLOB_CALLED_OFF, BLOB_EXPECTED_BYTES, BLOB_NEIGHBOURS};
 use crate::node_id::NodeId;
 
 /// A neighbour that leaves an offer unanswered, or parts unacknowledged, for this long is given up.
@@ -57,11 +57,14 @@ pub struct Terms {
     pub takes: bool,
     /// To how many neighbours it sends at once, 1 or more.
     pub uploads: usize,
+    /// Most bytes on their way here at once, however little one piece; never more than [`BLOB_EXPECTED_BYTES`]. Where little
+    /// is taken in a second, whoever waits long for its turn would be taken for one that acknowledges nothing.
+    pub room_bytes: u64,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { serves: true, takes: true, uploads: 8 }
+        Self { serves: true, takes: true, uploads: 8, room_bytes: BLOB_EXPECTED_BYTES }
     }
 }
 

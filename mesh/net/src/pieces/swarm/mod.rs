@@ -14,6 +14,7 @@ use std::time::Duration;
 use groundswell_core::blob::exchange::{self, Exchange, Message, PartFate};
 use groundswell_core::blob::{HashList, Layout, PieceSet};
 use groundswell_core::digest::{Digest, Hex32};
+use groundswell_core::limits::BLOB_EXPECTED_BYTES;
 use groundswell_core::node_id::NodeId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -21,8 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use self::glimpse::{Moved, Seen};
 use self::neighbours::{Opening, Pause};
-use super::Shared;
 use super::strand::{Gone, Heard, INBOX, Out, Strand};
+use super::{Shared, Terms};
 use crate::blobs::limits::{DAMAGED_TIMES, SERVED_IDLE};
 use crate::blobs::{Charge, Described, Duplex, PieceSink, Progress, ReadError, SinkError};
 
@@ -30,6 +31,9 @@ use crate::blobs::{Charge, Described, Duplex, PieceSink, Progress, ReadError, Si
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pieces of one blob that are read at once: the disk works on the next while one is sent, whoever asks for how many.
 const READ_AT_ONCE: usize = 2;
+/// Where this node bounds what it takes, no more is asked for than comes in this time: a neighbour gives up whoever
+/// acknowledges nothing for several times as long.
+const TAKEN_WITHIN: Duration = Duration::from_secs(4);
 /// How often progress is told at most.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
@@ -128,7 +132,9 @@ impl Swarm {
         fetch: Option<Fetch>,
         inbound: mpsc::Receiver<Inbound>,
     ) -> Self {
-        let terms = exchange::Terms { serves: shared.terms.serves, takes: fetch.is_some(), uploads: shared.terms.uploads };
+        let room_bytes = shared.terms.rates.down.bytes_in(TAKEN_WITHIN).unwrap_or(BLOB_EXPECTED_BYTES);
+        let Terms { serves, uploads, .. } = shared.terms;
+        let terms = exchange::Terms { serves, takes: fetch.is_some(), uploads, room_bytes };
         let exchange = Exchange::new(layout, held, terms, seed(&shared.local, &blob), Duration::ZERO);
         let (voices, inbox) = mpsc::channel(INBOX);
         Self {
