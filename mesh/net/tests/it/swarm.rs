@@ -80,6 +80,27 @@ async fn a_metered_node_takes_and_gives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_metered_node_that_fetches_gives_not_even_its_hash_list() {
+    let sample = sample(20 * PIECE);
+    let lines = Arc::default();
+    let metered = Node::new(&lines, 3, &sample, &[0], Terms { serves: false, ..Terms::default() }).holding(0..5);
+    let asks = async {
+        let mut progress = metered.progress.subscribe();
+        progress.wait_for(|progress| progress.held == 5).await.unwrap();
+        for (wants_list, expected) in [(true, Err(Refusal::NotHere)), (false, Ok(None))] {
+            let mut stream = lines.open(4, 3).await;
+            frames::write_opening(&mut stream, &opening(&sample, wants_list)).await.unwrap();
+            assert_eq!(frames::read_answer(&mut stream, sample.layout(), wants_list).await.unwrap(), expected);
+        }
+    };
+    tokio::select! {
+        biased;
+        fetched = metered.fetch() => panic!("nobody has it: {fetched:?}"),
+        () = asks => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_sources_wait_for_a_node_that_takes_little_in_a_second() {
     let sample = sample(40 * PIECE);
     let lines: Arc<Lines> = Arc::default();

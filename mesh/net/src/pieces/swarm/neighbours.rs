@@ -172,6 +172,8 @@ impl Swarm {
             Some(Refusal::Busy)
         } else if standing.is_some_and(|opened_by| opened_by == self.shared.local && opened_by < peer) {
             Some(Refusal::Twice)
+        } else if wants_list && !self.shared.terms.serves {
+            Some(Refusal::NotHere)
         } else if self.list.is_none() {
             Some(Refusal::NoList)
         } else if (wants_list && !self.may_have_list(&peer)) || (standing.is_none() && !self.has_room()) {
