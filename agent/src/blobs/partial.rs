@@ -212,7 +212,12 @@ impl PieceSink for Partial {
             state.held.insert(piece);
             state.unnoted_bytes += range.end - range.start;
         }
-        self.sha256.advance(&self.file, |piece| self.state().held.contains(piece), (piece, bytes))?;
+        self.sha256.advance(piece, bytes);
+        Ok(())
+    }
+
+    fn keep_up(&self) -> Result<(), SinkError> {
+        self.sha256.catch_up(&self.file, |piece| self.state().held.contains(piece))?;
         self.note_if_due()
     }
 

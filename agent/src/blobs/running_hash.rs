@@ -1,7 +1,7 @@
 //! The sha256 of a download while it comes: it goes over the pieces that are here from the first on, so that at the end only
 //! the rest is left.
 //!
-//! It lives in memory alone; after a restart it begins anew and catches up from the disk, a little with each piece that
+//! It lives in memory alone; after a restart it begins anew and catches up from the disk, a little after each piece that
 //! comes. A piece that comes in its turn is hashed as it is in memory. What the disk made of it afterwards is seen by
 //! whoever reads it: each piece is checked before it is sent, and the whole file again when it is staged.
 
@@ -14,7 +14,7 @@ use groundswell_core::blob::Layout;
 use groundswell_core::digest::Digest;
 use sha2::{Digest as _, Sha256};
 
-/// Most bytes that are caught up from the disk while a piece is stored: whoever waits for the piece waits for this too.
+/// Most bytes that are caught up from the disk at once: what is to be noted of a download, and its end, wait for no more.
 const CAUGHT_UP_BYTES: u64 = 2 * 1024 * 1024;
 
 /// See the module.
@@ -41,14 +41,18 @@ impl RunningHash {
         self.hashed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece was written. Takes it in when it is the next one, and some of what follows it and is `held` already. Does
-    /// nothing while another thread does.
-    pub(super) fn advance(&self, file: &File, held: impl Fn(u32) -> bool, (piece, bytes): (u32, &[u8])) -> io::Result<()> {
-        let Ok(mut hashed) = self.hashed.try_lock() else { return Ok(()) };
+    /// A piece was written. Takes it in when it is the next one. Does nothing while another thread does.
+    pub(super) fn advance(&self, piece: u32, bytes: &[u8]) {
+        let Ok(mut hashed) = self.hashed.try_lock() else { return };
         if hashed.next == piece {
             hashed.sha256.update(bytes);
             hashed.next += 1;
         }
+    }
+
+    /// Takes in some of what follows and is `held`. Does nothing while another thread does.
+    pub(super) fn catch_up(&self, file: &File, held: impl Fn(u32) -> bool) -> io::Result<()> {
+        let Ok(mut hashed) = self.hashed.try_lock() else { return Ok(()) };
         let mut left = CAUGHT_UP_BYTES / self.layout.piece_bytes();
         while left > 0 && held(hashed.next) && hashed.take(file, self.layout)? {
             left -= 1;
@@ -102,7 +106,8 @@ mod tests {
         let bytes = content.get(usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()).unwrap();
         file.write_all_at(bytes, range.start).unwrap();
         held.insert(piece);
-        running.advance(file, |piece| held.contains(&piece), (piece, bytes)).unwrap();
+        running.advance(piece, bytes);
+        running.catch_up(file, |piece| held.contains(&piece)).unwrap();
     }
 
     #[test]

@@ -54,6 +54,7 @@ fn the_process_that_is_killed() {
     for nth in 0..count - 1 {
         let number = u32::try_from(nth * STRIDE % count).unwrap();
         partial.write_piece(number, &piece(list.layout(), number)).unwrap();
+        partial.keep_up().unwrap();
         println!("stored {number}");
         std::io::stdout().flush().unwrap();
     }

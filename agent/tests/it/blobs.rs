@@ -58,7 +58,26 @@ fn fill(partial: &Partial, sample: &Sample, pieces: impl Iterator<Item = u32>) {
     if partial.hash_list().is_none() {
         partial.keep_hash_list(&sample.list).unwrap();
     }
-    pieces.for_each(|piece| partial.write_piece(piece, sample.piece(piece)).unwrap());
+    for piece in pieces {
+        partial.write_piece(piece, sample.piece(piece)).unwrap();
+        partial.keep_up().unwrap();
+    }
+}
+
+#[test]
+fn a_piece_that_is_stored_waits_for_no_flush_which_comes_when_the_download_keeps_up() {
+    let folder = TempDir::new().unwrap();
+    let sample = sample(17 * 1024 * 1024);
+    let store = open(&folder);
+    let partial = begin(&store, &sample);
+    partial.keep_hash_list(&sample.list).unwrap();
+    let count = sample.list.layout().count();
+    (1..count).for_each(|piece| partial.write_piece(piece, sample.piece(piece)).unwrap());
+    assert!(!sample.file(folder.path(), ".have").exists(), "whoever waits for a piece waits for no disk");
+    partial.keep_up().unwrap();
+    assert!(sample.file(folder.path(), ".have").exists());
+    kill(partial);
+    assert_eq!(held(&begin(&open(&folder), &sample)), (1..count).collect::<Vec<u32>>());
 }
 
 fn held(partial: &Partial) -> Vec<u32> {

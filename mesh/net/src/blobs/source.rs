@@ -97,6 +97,15 @@ pub trait PieceSink: Send + Sync + 'static {
     /// When it cannot be stored; it is then not held.
     fn write_piece(&self, piece: u32, bytes: &[u8]) -> Result<(), SinkError>;
 
+    /// Does what stored pieces leave to be done and nobody waits for: makes them durable now and then, for one. Called again
+    /// and again while pieces come, never twice at once; pieces are stored and passed on meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be done; that ends the download.
+    fn keep_up(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
     /// Every piece is here: checks the sha256 of the whole and makes it durable under its name.
     ///
     /// # Errors

@@ -251,6 +251,8 @@ pub(crate) struct Shelf {
     pub(crate) pieces: Mutex<BTreeMap<u32, Vec<u8>>>,
     list: Mutex<Option<HashList>>,
     pub(crate) finished: Mutex<u32>,
+    /// How often it did what pieces left to be done.
+    pub(crate) kept_up: Mutex<u32>,
     /// Errors to give, the first at the next piece.
     pub(crate) piece_errors: Mutex<Vec<SinkError>>,
     /// Errors to give when everything is here.
@@ -264,6 +266,7 @@ impl Shelf {
             pieces: Mutex::default(),
             list: Mutex::default(),
             finished: Mutex::default(),
+            kept_up: Mutex::default(),
             piece_errors: Mutex::default(),
             finish_errors: Mutex::default(),
         })
@@ -296,6 +299,11 @@ impl PieceSink for Shelf {
             return Err(error);
         }
         self.pieces.lock().unwrap().insert(piece, bytes.to_vec());
+        Ok(())
+    }
+
+    fn keep_up(&self) -> Result<(), SinkError> {
+        *self.kept_up.try_lock().expect("one at a time") += 1;
         Ok(())
     }
 

@@ -136,6 +136,7 @@ async fn b4_a_fetch_that_was_given_up_goes_on_with_what_it_has() {
     timeout(Duration::from_secs(20), node.fetch()).await.expect_err("it takes half a minute");
     let here = node.shelf.pieces.lock().unwrap().len();
     assert!(here > 10 && here < 50, "{here}");
+    assert!(*node.shelf.kept_up.lock().unwrap() > 0, "and was told to make it durable");
     fetch_all(std::slice::from_ref(&node)).await;
     let sent = seed.swarms.counters().sent_bytes;
     assert!(sent <= 55 * 65_536, "{} pieces were sent", sent / 65_536);

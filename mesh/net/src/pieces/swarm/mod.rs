@@ -71,6 +71,8 @@ enum Work {
     Stored { peer: NodeId, piece: u32, outcome: Result<Arc<Vec<u8>>, NotStored> },
     /// A piece was read for a neighbour.
     Read { piece: u32, outcome: Result<Vec<u8>, ReadError> },
+    /// The sink has done what stored pieces left to be done.
+    KeptUp(Result<(), SinkError>),
     /// What the source holds of a blob that is not being fetched.
     Described(Option<Described>),
     /// Everything is here, and the whole was checked.
@@ -107,6 +109,7 @@ pub(super) struct Swarm {
     partly: BTreeMap<u32, Vec<u8>>,
     /// Pieces that are being read, at most [`READ_AT_ONCE`].
     reading: BTreeSet<u32>,
+    keeping_up: bool,
     finishing: bool,
     damaged: u32,
     charged: BTreeMap<NodeId, Charge>,
@@ -158,6 +161,7 @@ impl Swarm {
             work: JoinSet::new(),
             partly: BTreeMap::new(),
             reading: BTreeSet::new(),
+            keeping_up: false,
             finishing: false,
             damaged: 0,
             charged: BTreeMap::new(),
@@ -296,6 +300,11 @@ impl Swarm {
             Work::Stored { piece, outcome: Ok(bytes), .. } => {
                 self.exchange.stored(self.now(), piece);
                 self.shared.cache.put(self.blob, piece, bytes);
+                self.keep_up();
+            }
+            Work::KeptUp(outcome) => {
+                self.keeping_up = false;
+                return outcome;
             }
             // Whoever sent it, over this stream or one before.
             Work::Stored { peer, outcome: Err(NotStored::Bad), .. } => self.charge(peer, Charge::BadPiece),
@@ -334,6 +343,14 @@ impl Swarm {
         (self.looking, self.looked) = (true, Instant::now());
         let (source, blob) = (Arc::clone(&self.shared.source), self.blob);
         self.work.spawn_blocking(move || Work::Described(source.describe(&blob)));
+    }
+
+    /// Lets the sink do what a stored piece leaves to be done; whoever waits for the piece has it by then.
+    fn keep_up(&mut self) {
+        let Some(fetch) = self.fetch.as_ref().filter(|_| !self.keeping_up && !self.finishing) else { return };
+        self.keeping_up = true;
+        let sink = Arc::clone(&fetch.sink);
+        self.work.spawn_blocking(move || Work::KeptUp(sink.keep_up()));
     }
 
     fn finish_if_whole(&mut self) {
