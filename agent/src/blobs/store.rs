@@ -307,6 +307,22 @@ impl BlobStore {
         if found == *sha256 { Ok(file) } else { Err(self.shared.damaged(sha256)) }
     }
 
+    /// Lets blobs that nobody needs give way until so many bytes are free on the file system above the reserve, for `blob` is
+    /// about to be copied there; none where all of them together would not do. Asks nothing where there is room.
+    ///
+    /// # Errors
+    /// When the folder cannot be read, or a file not removed.
+    pub fn make_free(&self, blob: &Digest, needed_bytes: u64) -> io::Result<()> {
+        let free = files::free_bytes(&self.shared.settings.folder)?.saturating_sub(self.shared.settings.reserve_bytes);
+        let Some(needed) = (needed_bytes > free).then(|| self.shared.spared.ask()).flatten() else { return Ok(()) };
+        let candidates = self.shared.candidates(*blob, &needed)?;
+        for sha256 in choose(candidates, needed_bytes - free, 0).into_iter().flatten() {
+            tracing::info!(blob = %sha256, "removed, to make room where {blob} is to be copied to: no rollout needs it");
+            self.shared.remove(&sha256)?;
+        }
+        Ok(())
+    }
+
     /// Removes a blob, whole or partial. A download under way stores nothing from then on, and fails: stop it first.
     ///
     /// # Errors

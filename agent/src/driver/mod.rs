@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::node::effect::{Accepted, Effect};
-use groundswell_core::node::input::{Input, Report, Source, VisitEnd};
+use groundswell_core::node::input::{Fault as Trouble, Input, Report, Source, VisitEnd};
 use groundswell_core::text::Product;
 use groundswell_core::time::Timestamp;
 use groundswell_net::blobs::{BlobSource, Fetcher};
@@ -210,6 +210,10 @@ impl Driver {
                 }
                 Happening::MeshEnded => break Err(DriverError::MeshEnded),
                 Happening::Sweep => self.sweep().await,
+                Happening::Device(product, report) => {
+                    self.make_room_to_stage(&report).await;
+                    self.feed(Input::Device { product, report });
+                }
                 happening => self.take(happening),
             }
         };
@@ -248,7 +252,6 @@ impl Driver {
     fn take(&mut self, happening: Happening) {
         match happening {
             Happening::Network(event) => self.hear(event),
-            Happening::Device(product, report) => self.feed(Input::Device { product, report }),
             Happening::Fetch(news) => self.fetch_ended(news),
             Happening::Request(request) => self.answer(request),
             Happening::Blobs => {
@@ -264,7 +267,9 @@ impl Driver {
             Happening::Sources => self.look_at_sources(),
             // `settle` tries.
             Happening::RetryStore => {}
-            Happening::Sweep | Happening::MeshEnded | Happening::Stop => unreachable!("the loop itself takes them"),
+            Happening::Device(..) | Happening::Sweep | Happening::MeshEnded | Happening::Stop => {
+                unreachable!("the loop itself takes them")
+            }
         }
     }
 
@@ -510,6 +515,20 @@ impl Driver {
             }
         })
         .await;
+    }
+
+    /// A slot found no room for a copy of its artifact: before that is tried again, blobs that nobody needs give way.
+    async fn make_room_to_stage(&mut self, report: &Report) {
+        let Report::StageFailed { release, fault: Trouble::DiskFull, .. } = report else { return };
+        let here = self.blobs.borrow().clone();
+        let artifacts = self.node.lock().shelf().release(release).map(|release| release.artifacts.clone()).unwrap_or_default();
+        let staged = artifacts.iter().map(|it| (Digest::from(it.sha256), it.size)).find(|(sha256, _)| here.contains(sha256));
+        let Some((sha256, size_bytes)) = staged else { return };
+        let store = self.blob_store.clone();
+        let made = effects::blocking(move || store.make_free(&sha256, size_bytes)).await;
+        if let Err(error) = made {
+            tracing::warn!("no blob gives way to the copy of {sha256}: {error}");
+        }
     }
 
     /// Takes a published document from this machine.

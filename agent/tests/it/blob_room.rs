@@ -181,3 +181,31 @@ fn puts_at_the_same_time_keep_the_quota_together_though_nothing_of_them_is_writt
 fn files_of(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }
+
+#[test]
+fn where_a_slot_finds_no_room_for_its_copy_blobs_that_nobody_needs_give_way() {
+    let folder = TempDir::new().unwrap();
+    let [staged, old, older] = [1, 2, 3].map(|number| bytes(number, 2));
+    let (_, needed) = holding(&folder, &[&staged, &older, &old]);
+    let full = |reserve_bytes| {
+        let settings = Settings { folder: folder.path().into(), quota_bytes: u64::MAX, reserve_bytes };
+        let store = BlobStore::open(settings).unwrap();
+        let asked = Arc::clone(&needed);
+        store.spare_only(Arc::new(move || asked.lock().unwrap().clone()));
+        store.open_blob(&Digest::of(&old)).unwrap();
+        store
+    };
+    let (sha256, size) = (Digest::of(&staged), 2 * 65_536);
+    let roomy = full(0);
+    roomy.make_free(&sha256, size).unwrap();
+    assert_eq!(here(&roomy, &[&staged, &old, &older]), [true; 3], "there is room");
+    drop(roomy);
+    let store = full(u64::MAX);
+    store.make_free(&sha256, 3 * size).unwrap();
+    assert_eq!(here(&store, &[&staged, &old, &older]), [true; 3], "nothing goes in vain");
+    store.make_free(&sha256, size).unwrap();
+    assert_eq!(here(&store, &[&staged, &old, &older]), [true, true, false], "what was used longest ago, and not what is staged");
+    needed.lock().unwrap().insert(Digest::of(&old));
+    store.make_free(&sha256, size).unwrap();
+    assert_eq!(here(&store, &[&staged, &old]), [true; 2], "what rollouts need stays");
+}
