@@ -201,6 +201,9 @@ pub const BLOB_OPEN_OFFERS: usize = 16;
 pub const BLOB_EXPECTED_PIECES: usize = 256;
 /// Most bytes on their way here at once: what one download may hold in memory before it is verified.
 pub const BLOB_EXPECTED_BYTES: u64 = 16 * 1024 * 1024;
+/// Most bytes of one blob that were sent and not acknowledged, to all neighbours together. Nobody has more of it than is left
+/// to all others, so that those who take much and acknowledge nothing share half of it and leave the rest.
+pub const BLOB_WIRE_BYTES: u64 = 16 * 1024 * 1024;
 /// Promises in a row that a neighbour took back before a byte came, after which it is given up: it may promise what is about
 /// to arrive there, and each loss upstream costs it a few of them at once.
 pub const BLOB_TAKEN_BACK: u32 = 16;

@@ -1,11 +1,12 @@
 //! The exchange of pieces against neighbours that keep the protocol and nothing else: they are slow to acknowledge, promise
 //! more than they send, or take and pass nothing on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use groundswell_core::blob::exchange::{Exchange, Message};
 use groundswell_core::blob::{Layout, PieceSet};
+use groundswell_core::limits::BLOB_WIRE_BYTES;
 use groundswell_core::node_id::NodeId;
 
 use crate::blob_exchange::{START, greet, layout, leecher, ms, offer, offers, peer, said_to, seed};
@@ -301,4 +302,42 @@ fn a_stream_opened_anew_does_not_make_a_broken_promise_undone() {
     }
     exchange.tick(ms(500));
     assert_eq!(exchange.take_silent(), [peer(1)]);
+}
+
+#[test]
+fn neighbours_that_take_much_and_then_acknowledge_nothing_hold_little_on_the_wire_all_together() {
+    let l = Layout::of(2_000_000_000).unwrap();
+    let mut exchange = seed(l);
+    let (mut now, mut on_wire) = (START, 0_u64);
+    // One after the other is quick for a while, and has 8 MiB on the wire when it falls silent.
+    for n in 1..=6 {
+        exchange.join(now, peer(n)).unwrap();
+        exchange.heard(now, peer(n), &Message::Holding(PieceSet::empty(l))).unwrap();
+        let (silent, ends) = (now + ms(600), now + ms(800));
+        let mut due = VecDeque::<(Duration, u32)>::new();
+        while now < ends {
+            now += ms(1);
+            // Something is underway always: a link that has nothing to carry is not measured.
+            while now < silent
+                && due.len() > 1
+                && let Some((_, length)) = due.pop_front_if(|(at, _)| *at <= now)
+            {
+                on_wire -= u64::from(length);
+                exchange.heard(now, peer(n), &Message::Got(length)).unwrap();
+            }
+            exchange.tick(now);
+            let mut sent = 0;
+            while sent < 1_000_000 {
+                for (to, pieces) in offers(&exchange.take_messages(now)) {
+                    exchange.heard(now, to, &Message::Take(pieces[0])).unwrap();
+                }
+                let Some(part) = exchange.next_part(now) else { break };
+                let length = u32::try_from(part.length).unwrap();
+                (sent, on_wire) = (sent + length, on_wire + u64::from(length));
+                due.push_back((now + ms(3), length));
+            }
+        }
+    }
+    assert!(on_wire > BLOB_WIRE_BYTES / 2, "{on_wire}: much is on the wire");
+    assert!(on_wire <= BLOB_WIRE_BYTES + 65_536, "{on_wire}");
 }

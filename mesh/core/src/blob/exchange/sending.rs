@@ -7,6 +7,7 @@ use super::message::Message;
 use super::neighbour::{Neighbour, Sent};
 use super::pace::underway;
 use super::{Breach, Exchange};
+use crate::limits::BLOB_WIRE_BYTES;
 use crate::node_id::NodeId;
 
 /// A piece that was sent to a neighbour which does not announce it may be offered to it again after this.
@@ -183,10 +184,12 @@ impl Exchange {
     /// many uplinks waiting.
     fn next_sending(&self, now: Duration, mut is_ready: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut best: Option<((bool, u16), usize)> = None;
+        let on_wire: u64 = self.neighbours.values().map(|neighbour| neighbour.on_wire).sum();
+        let left = BLOB_WIRE_BYTES.saturating_sub(on_wire);
         for (at, sending) in self.queue.iter().enumerate().filter(|(_, sending)| sending.here) {
             let order = (sending.offset == 0, self.owners_of(sending.piece));
             let is_better = best.is_none_or(|(least, _)| order < least);
-            let is_free = |neighbour: &Neighbour| neighbour.has_window() && !neighbour.is_stuck(now);
+            let is_free = |it: &Neighbour| it.has_window() && !it.is_stuck(now) && it.on_wire < left;
             if is_better && is_ready(sending.piece) && self.neighbours.get(&sending.peer).is_some_and(is_free) {
                 best = Some((order, at));
             }
