@@ -256,10 +256,12 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// A process that notes each signal in `heard`, once it is up.
+    /// A process that notes each signal in `heard`, once it is up, for as long as that is there.
     fn listener(folder: &Path) -> Child {
-        let script =
-            format!("cd {}; trap 'echo told >> heard' USR1; echo up > heard; while :; do sleep 0.01; done", folder.display());
+        let script = format!(
+            "cd {}; trap 'echo told >> heard' USR1; echo up > heard; while test -e heard; do sleep 0.01; done",
+            folder.display()
+        );
         let child = crate::install::forks::starting(|| Command::new("sh").args(["-c", &script]).spawn()).unwrap();
         has_heard(folder, 0);
         child
