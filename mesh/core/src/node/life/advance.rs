@@ -36,6 +36,7 @@ impl Life {
         let mut acts = Vec::new();
         if !self.now.recovered {
             acts.extend(self.insist_on_the_orphan(now));
+            self.overtake_the_orphan(now, mission, &mut acts);
             return acts;
         }
         match (self.kept.phase, mission) {
@@ -101,6 +102,7 @@ impl Life {
         }
         if let (Some(_), Some(asked)) = (self.now.orphan, self.now.asked) {
             at(asked.after_ms(ASK_AGAIN_MS));
+            at(self.now.going_back.unwrap_or(asked).after_ms(OVERTAKE_AFTER_MS));
         }
         if let Some(retry_at) = self.now.retry_at {
             at(retry_at);
@@ -490,6 +492,7 @@ impl Life {
     pub(super) fn insist_on_the_orphan(&mut self, now: Now) -> Option<Act> {
         let release = self.now.orphan.filter(|_| self.unanswered(now))?;
         self.now.asked = Some(now.boot);
+        self.now.going_back.get_or_insert(now.boot);
         let reason = Reason::lossy("this node's store does not know the trial");
         Some(Act::Device(Step::Revert { release, reason, at_fault: false }))
     }

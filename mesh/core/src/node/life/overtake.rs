@@ -35,8 +35,14 @@ impl Life {
         }
         let blocked = self.now.blocked.iter().any(|hold| hold.code != HoldCode::DeviceFault);
         let Some(claim) = self.kept.claim.as_ref().map(|claim| claim.name).filter(|_| !blocked) else { return false };
-        let Some(left) = self.kept.attempt.take() else { return false };
-        if let Some(Reverting { reason, at_fault, .. }) = left.reverting.filter(|_| self.now.untried.is_none()) {
+        let left = self.kept.attempt.take();
+        if left.is_none() && self.now.orphan.is_none() {
+            return false;
+        }
+        // Of an orphan nothing is known that could be told.
+        if let Some(left) = left.filter(|_| self.now.untried.is_none() && self.now.orphan.is_none())
+            && let Some(Reverting { reason, at_fault, .. }) = left.reverting
+        {
             if at_fault {
                 self.deny(left.release);
                 if let Some(build) = self.now.build.take() {
@@ -53,5 +59,16 @@ impl Life {
         self.kept.rollout = Some(mission.seen.clone());
         self.begin(now, mission, install, claim, acts);
         true
+    }
+    /// The same for the way back of a trial that this store knows nothing of, once peers have told under which claim that is: without
+    /// one this node says nothing, for that would give its slot back.
+    pub(super) fn overtake_the_orphan(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
+        let Some(orphan) = self.now.orphan.filter(|_| self.is_held_up(now) && self.kept.claim.is_some()) else { return };
+        let Some(mission) = mission.filter(|mission| mission.release != orphan) else { return };
+        self.kept.rollout = Some(mission.seen.clone());
+        if self.overtake(now, mission, acts) {
+            self.now.orphan = None;
+            self.now.recovered = true;
+        }
     }
 }

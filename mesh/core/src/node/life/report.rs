@@ -74,6 +74,7 @@ impl Life {
             Report::Reverted { release, running, .. } if self.now.orphan == Some(release) => {
                 self.now.orphan = None;
                 self.now.asked = None;
+                self.now.going_back = None;
                 let (floor, denied) = (self.kept.floor, Vec::new());
                 let recovered = Recovered { denied, ..Recovered::at_rest(running, floor) };
                 self.recovered(now, recovered, &mut acts);

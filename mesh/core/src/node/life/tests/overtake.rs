@@ -194,3 +194,43 @@ fn a_way_back_that_did_not_end_before_a_restart_goes_on_after_it() {
     assert!(matches!(&acts[..], [Step::Revert { release, .. }] if *release == digest(2)), "{acts:?}");
     assert!(!life.now.recovered);
 }
+
+#[test]
+fn s1_a_newer_release_takes_the_place_of_an_orphan_whose_way_back_does_not_end_once_its_claim_is_known() {
+    let told = Recovered { running: Some(running(2, 2)), trial: Some(digest(2)), ..at_rest_on_one() };
+    let orphan = || {
+        let mut life = Life::open(Kept::default(), now(0));
+        life.report(now(0), Report::Recovered(told.clone()));
+        life.report(now(0), fault());
+        life
+    };
+    let claim = activating(&newer()).kept.claim.unwrap();
+    let others = |life: &mut Life, at: u64, mission: &Mission| {
+        let mut asked = steps(&advance(life, at, mission));
+        asked.retain(|step| !matches!(step, Step::Revert { .. }));
+        asked
+    };
+    // Without its claim it says nothing and starts nothing; nor does it put what is left in its own place.
+    assert_eq!(others(&mut orphan(), LONG, &newer()), []);
+    let mut life = orphan();
+    life.take_back(&claim);
+    assert_eq!(others(&mut life, LONG, &mission("r", 2)), []);
+    assert_eq!(others(&mut life, SECOND, &newer()), [], "it may end yet");
+    assert!(matches!(others(&mut life, LONG, &newer())[..], [Step::Fetch { .. }]));
+    life.report(now(LONG), Report::Fetched { sha256: digest(3) });
+    assert!(matches!(others(&mut life, LONG, &newer())[..], [Step::Stage { .. }]));
+    let reason = Reason::lossy("no");
+    life.report(now(LONG), Report::StageFailed { release: newer().release, fault: Fault::Broken, reason });
+    assert_eq!(others(&mut life, LONG, &newer()), [], "it pauses");
+    life.report(now(LONG), Report::Staged { release: newer().release });
+    assert!(matches!(asked(&mut life, LONG, &newer())[..], [Step::Activate { claim, .. }] if claim == name(5)));
+    assert_eq!((life.now.orphan, life.kept.verdicts.len(), life.kept.denied.len()), (None, 0, 0));
+    life.report(now(LONG), Report::Activated { release: newer().release });
+    life.report(now(LONG), Report::Health(Health::Healthy));
+    assert_eq!(asked(&mut life, LONG + 6 * SECOND, &newer()), [Step::Confirm { release: newer().release }]);
+    // One whose way back ends is over, as ever.
+    let mut life = orphan();
+    life.take_back(&claim);
+    back_on_one(&mut life, LONG, 2);
+    assert_eq!((life.now.recovered, life.kept.phase, &life.kept.claim), (true, Phase::Waiting, &None));
+}
