@@ -68,6 +68,13 @@ silence = "20s"
 backoff = "200ms"
 "#;
 
+/// Where staging waits longer than what is measured takes.
+const NO_STAGING: &str = r#"
+[product.svc.hooks]
+before-stage = ["/bin/sleep", "600"]
+timeout = "11m"
+"#;
+
 /// What its configuration says.
 #[derive(Clone, Debug)]
 pub struct Configuration<'a> {
@@ -85,6 +92,8 @@ pub struct Configuration<'a> {
     pub log: &'a str,
     /// The product is the agent itself.
     pub agents: bool,
+    /// Nothing is staged for ten minutes after it was fetched.
+    pub only_fetch: bool,
 }
 
 impl Agent {
@@ -158,6 +167,7 @@ impl Agent {
         let Configuration { fleet, document, certificate, bootstrap, log, agents, .. } = configuration;
         self.supervised = *agents;
         let product = if *agents { AGENT_ITSELF.to_owned() } else { self.service(configuration) };
+        let staging = if configuration.only_fetch { NO_STAGING } else { "" };
         let quoted: Vec<String> = bootstrap.iter().map(|address| format!("\"{address}\"")).collect();
         let text = format!(
             r#"data-dir = "data"
@@ -173,7 +183,7 @@ socket = "agent.sock"
 [log]
 filter = "{log}"
 
-{product}"#,
+{product}{staging}"#,
             document = document.display(),
             certificate = certificate.display(),
             address = self.address(),

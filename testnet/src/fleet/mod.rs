@@ -95,6 +95,7 @@ impl Fleet {
                 witness: &socket,
                 log: &plan.log,
                 agents: plan.agents,
+                only_fetch: plan.only_fetch,
             })?;
         }
         Ok(Self { swell, program: program.to_path_buf(), operator, agents, witness, folder })

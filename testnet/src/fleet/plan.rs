@@ -20,6 +20,8 @@ pub struct Plan {
     pub padding_bytes: usize,
     /// The product is the agent itself, and each agent runs under its supervisor. Otherwise it is the sample service.
     pub agents: bool,
+    /// Nothing is staged for ten minutes after it was fetched: what is measured is the fetching.
+    pub only_fetch: bool,
     /// A host of a lab for each node; when there are none, all are on loopback.
     pub hosts: Vec<Host>,
 }
@@ -63,7 +65,15 @@ impl Plan {
     /// A fleet of `pools`, all of whose nodes know the first.
     #[must_use]
     pub fn new(pools: Vec<PoolPlan>) -> Self {
-        Self { pools, links: Links::Hub, log: "info".to_owned(), padding_bytes: 0, agents: false, hosts: Vec::new() }
+        Self {
+            pools,
+            links: Links::Hub,
+            log: "info".to_owned(),
+            padding_bytes: 0,
+            agents: false,
+            only_fetch: false,
+            hosts: Vec::new(),
+        }
     }
 
     /// Names of the nodes with their pools, in order.

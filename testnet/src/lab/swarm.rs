@@ -1,8 +1,9 @@
 //! Real agents in the lab: how long an artifact takes to all of them, beside what their uplinks allow.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use groundswell_core::digest::Digest;
 
@@ -22,12 +23,11 @@ use crate::fleet::swell::Swell;
 const MEET_WITHIN: Duration = Duration::from_secs(60);
 /// Times the limit after which one gives up.
 const PATIENCE: f64 = 8.0;
-/// How soon one looks again: at the seed, and towards the end at all …
+/// How soon one looks again at the agents' files. No agent is asked for how far it is: answering would take the processor from
+/// what is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// … but before that only so often, or looking would take the processor from what is looked at.
-const LOOK_EARLY: Duration = Duration::from_secs(1);
-/// The end begins at this part of the limit.
-const END: f64 = 0.9;
+/// How soon the seed is asked for its status again; with each look where it is to leave.
+const STATUS_EVERY: Duration = Duration::from_millis(500);
 /// How soon one looks at what the seed knows of the others.
 const RECORDS_EVERY: Duration = Duration::from_millis(500);
 
@@ -48,7 +48,7 @@ pub struct SwarmBench {
 /// What came of it. Times are seconds by the clock, from the moment of the rollout's publication.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SwarmOutcome {
-    /// Until the last agent had all of it, verified and durable.
+    /// Until the last agent had all of it, verified, flushed to the disk and under its name.
     pub last_s: f64,
     /// The same of the one in the middle.
     pub median_s: f64,
@@ -123,7 +123,7 @@ impl SwarmBench {
         let padding =
             padding.ok_or_else(|| super::refused(format!("an artifact has at least the {own} bytes of its program")))?;
         let pool = PoolPlan::new("edge", self.nodes() + 1, "1%");
-        let plan = Plan { padding_bytes: padding, hosts: lab.hosts().to_vec(), ..Plan::new(vec![pool]) };
+        let plan = Plan { padding_bytes: padding, only_fetch: true, hosts: lab.hosts().to_vec(), ..Plan::new(vec![pool]) };
         let mut fleet = Fleet::build(Swell::find_or_build(program)?, program, &plan).await?;
         let names: Vec<String> = fleet.agents().iter().map(|agent| agent.name().to_owned()).collect();
         let honest: Vec<&String> = names.iter().take(1).chain(names.iter().skip(1 + self.hostile())).collect();
@@ -155,9 +155,7 @@ impl SwarmBench {
         let (operator, socket) = (fleet.operator(), socket_of_seed(fleet)?);
         let folder = operator.release("1.0.0", 1, Behaviour::Good).await?;
         fleet.swell().text(["publish", &folder.display().to_string(), "--socket", &socket]).await?;
-        // One slot, and nobody confirms before the bench is over: one agent installs, the others only fetch.
-        let plan =
-            RolloutPlan { confirm_after_seconds: 3_600, upgrade_timeout_seconds: 7_200, ..RolloutPlan::waves(&[(100, 0)]) };
+        let plan = RolloutPlan::waves(&[(100, 0)]);
         Ok((operator.rollout("1.0.0", &plan, "a bench").await?, largest(&folder)?))
     }
 
@@ -179,7 +177,7 @@ impl SwarmBench {
         fleet.swell().text(arguments).await?;
         let wanted = self.nodes() - self.hostile();
         while watch.done.len() < wanted {
-            watch.look(fleet, self.limit_s() * END).await?;
+            watch.look(fleet, self.trial.setting.seed_leaves_after_ppm.is_some()).await?;
             if self
                 .trial
                 .setting
@@ -215,7 +213,8 @@ impl SwarmBench {
         Ok(hostile)
     }
 
-    async fn sum_up(&self, fleet: &Fleet, watch: Watch, used: Usage) -> Result<SwarmOutcome, FleetError> {
+    async fn sum_up(&self, fleet: &Fleet, mut watch: Watch, used: Usage) -> Result<SwarmOutcome, FleetError> {
+        watch.ask_seed(fleet).await?;
         let mut sent = watch.seed_sent;
         for agent in fleet.agents().iter().skip(1).filter(|agent| agent.pid().is_some()) {
             let counters = agent.api().status().await?.agent.counters;
@@ -247,11 +246,13 @@ impl SwarmBench {
 struct Watch {
     sha256: Digest,
     began: Instant,
+    /// The same by the clock of the file system.
+    began_at: SystemTime,
     /// When each had everything, in seconds.
     done: BTreeMap<String, f64>,
     /// Of whom the seed knows it.
     known: BTreeMap<String, f64>,
-    looked: Instant,
+    asked: Instant,
     looked_at_records: Instant,
     record_worst_s: f64,
     status_worst: Duration,
@@ -266,9 +267,10 @@ impl Watch {
         Self {
             sha256,
             began,
+            began_at: SystemTime::now(),
             done: BTreeMap::new(),
             known: BTreeMap::new(),
-            looked: began,
+            asked: began,
             looked_at_records: began,
             record_worst_s: 0.0,
             status_worst: Duration::ZERO,
@@ -281,24 +283,29 @@ impl Watch {
         self.seed_sent.saturating_mul(1_000_000) / size_bytes.max(1)
     }
 
-    /// Looks at the seed; at the others once in a while, until so many seconds have passed.
-    async fn look(&mut self, fleet: &Fleet, early_s: f64) -> Result<(), FleetError> {
-        let at_all = self.began.elapsed().as_secs_f64() >= early_s || self.looked.elapsed() >= LOOK_EARLY;
-        if at_all {
-            self.looked = Instant::now();
-        }
-        for (nth, agent) in fleet.agents().iter().enumerate().filter(|(_, agent)| agent.pid().is_some()) {
-            if self.done.contains_key(agent.name()) || (nth > 0 && !at_all) {
+    /// Asks the seed for its status, unless it has left.
+    async fn ask_seed(&mut self, fleet: &Fleet) -> Result<(), FleetError> {
+        let Some(seed) = fleet.agents().first().filter(|seed| seed.pid().is_some()) else { return Ok(()) };
+        self.asked = Instant::now();
+        let status = seed.api().status().await?;
+        self.status_worst = self.status_worst.max(self.asked.elapsed());
+        self.seed_sent = status.agent.counters.get("pieces_sent_bytes").copied().unwrap_or(self.seed_sent);
+        Ok(())
+    }
+
+    /// Looks at the files of all, and asks the seed for its status when it is time; `often` with each look.
+    async fn look(&mut self, fleet: &Fleet, often: bool) -> Result<(), FleetError> {
+        for agent in fleet.agents().iter().skip(1).filter(|agent| agent.pid().is_some()) {
+            if self.done.contains_key(agent.name()) {
                 continue;
             }
-            let asked = Instant::now();
-            let status = agent.api().status().await?;
-            if nth == 0 {
-                self.status_worst = self.status_worst.max(asked.elapsed());
-                self.seed_sent = status.agent.counters.get("pieces_sent_bytes").copied().unwrap_or(self.seed_sent);
-            } else if status.agent.blobs.contains(&self.sha256) {
-                self.done.insert(agent.name().to_owned(), self.began.elapsed().as_secs_f64());
+            if let Some(named) = named_at(&agent.data().join("blobs").join(self.sha256.hex().to_string())) {
+                let took = named.duration_since(self.began_at).unwrap_or_default();
+                self.done.insert(agent.name().to_owned(), took.min(self.began.elapsed()).as_secs_f64());
             }
+        }
+        if often || self.asked.elapsed() >= STATUS_EVERY {
+            self.ask_seed(fleet).await?;
         }
         let seed = fleet.agents().first().filter(|seed| seed.pid().is_some());
         if let Some(seed) = seed
@@ -318,6 +325,13 @@ impl Watch {
     }
 }
 
+/// When a blob got its name, which comes after its sha256 was checked and its data flushed; `None` while it has none.
+fn named_at(blob: &Path) -> Option<SystemTime> {
+    let found = std::fs::metadata(blob).ok().filter(std::fs::Metadata::is_file)?;
+    let (seconds, nanos) = (u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+}
+
 fn socket_of_seed(fleet: &Fleet) -> Result<String, FleetError> {
     let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
     Ok(seed.api().socket().display().to_string())
@@ -332,6 +346,22 @@ pub(crate) fn largest(folder: &Path) -> Result<PathBuf, FleetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_blob_counts_from_when_it_got_its_name_however_late_one_looks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (part, whole) = (folder.path().join("blob.part"), folder.path().join("blob"));
+        std::fs::write(&part, b"all of it").unwrap();
+        assert_eq!(named_at(&whole), None);
+        let written = named_at(&part).unwrap();
+        // The clock of a file system goes in steps.
+        while named_at(&whole).is_none_or(|named| named <= written) {
+            std::fs::rename(&part, &whole).or_else(|_| std::fs::rename(&whole, &part)).unwrap();
+        }
+        let named = named_at(&whole).unwrap();
+        std::fs::File::open(&whole).unwrap().sync_all().unwrap();
+        assert_eq!(named_at(&whole), Some(named));
+    }
 
     #[test]
     fn what_is_slower_or_sends_more_than_it_may_is_told() {
