@@ -80,6 +80,25 @@ async fn a_metered_node_takes_and_gives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_publisher_that_did_not_have_it_is_asked_again_soon_after_it_has() {
+    let sample = sample(20 * PIECE);
+    let lines = Arc::default();
+    let publisher = Node::new(&lines, 0, &sample, &[], Terms::default());
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    let has_it = async {
+        sleep(Duration::from_secs(100)).await;
+        let publisher = publisher.holding(0..20);
+        sleep(Duration::from_secs(8)).await;
+        drop(publisher);
+    };
+    tokio::select! {
+        fetched = node.fetch() => fetched.unwrap(),
+        () = has_it => panic!("it was not asked again"),
+    }
+    assert!(node.shelf.is_whole());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_metered_node_that_fetches_gives_not_even_its_hash_list() {
     let sample = sample(20 * PIECE);
     let lines = Arc::default();

@@ -19,6 +19,8 @@ use crate::pieces::strand::{self, OUTBOX, Out, Strand, Voice};
 const LIST_FIRST: Duration = Duration::from_millis(50);
 /// Longest such pause.
 const LIST_MOST: Duration = Duration::from_secs(1);
+/// Longest pause before a peer is asked again that had nothing of the blob: it may be a publisher that is about to have it all.
+const NOT_HERE_MOST: Duration = Duration::from_secs(5);
 /// Streams that are being opened at once while the hash list is not known: more would bring it several times. As many more
 /// for each [`LIST_WITHIN`] in which it did not come: who is slow holds up nobody.
 const OPENED_FOR_LIST: usize = 4;
@@ -116,7 +118,7 @@ impl Swarm {
             }
             Err(NotOpened::Refused(refusal)) => {
                 tracing::debug!(%peer, blob = %self.blob, %refusal, "a peer takes no part in a swarm now");
-                self.pause(peer, RETRY_FIRST, RETRY_MOST);
+                self.pause(peer, RETRY_FIRST, if refusal == Refusal::NotHere { NOT_HERE_MOST } else { RETRY_MOST });
                 return Ok(());
             }
             Err(NotOpened::Broken(reason)) => {
