@@ -16,6 +16,7 @@ mod in_force;
 pub mod memory;
 pub mod papers;
 mod peer;
+mod reader;
 pub mod server;
 pub mod wire;
 

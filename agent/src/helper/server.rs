@@ -30,6 +30,7 @@ use super::desk::{Desk, STOPS_WITHIN, Settings, SharedMemory, refused};
 use super::ground::{self, GroundError};
 use super::memory::Memory;
 use super::peer;
+use super::reader::Reader;
 use super::wire::{Order, Reply, Why};
 use crate::agent::{local_trust, platform};
 use crate::api::{Socket, SocketError, SocketFile};
@@ -120,6 +121,7 @@ pub(super) struct Shared {
     pub(super) places: Semaphore,
     /// Rosters are read and verified one at a time, in this space: so many connections cannot fill the memory.
     pub(super) large: Arc<tokio::sync::Mutex<Vec<u8>>>,
+    reader: Reader,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -155,6 +157,7 @@ pub async fn run(
         desks,
         places: Semaphore::new(CONNECTIONS),
         large: Arc::default(),
+        reader: Reader::start(),
         stopping: stopping.clone(),
     });
     let (mut tasks, mut recoveries) = (JoinSet::new(), JoinSet::new());
@@ -405,7 +408,7 @@ impl Shared {
     /// Keeps a document, or says why not. Its bytes come back.
     pub(super) async fn take(&self, bytes: Vec<u8>) -> (Reply, Vec<u8>) {
         let memory = Arc::clone(&self.memory);
-        blocking(move || {
+        let offer = move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             let reply = match memory.archive().map(|archive| archive.offer(&bytes, clock::wall())) {
                 Ok(Ok(kept)) => Reply::Taken { digest: kept.digest, fresh: kept.fresh },
@@ -414,8 +417,8 @@ impl Shared {
                 Err(closed) => refused((Why::Disk, closed.to_string())),
             };
             (reply, bytes)
-        })
-        .await
+        };
+        self.reader.read(offer).await
     }
 
     /// Waits for the desk of a product that is in the configuration. Cancel safe: nothing of an order has begun before.
@@ -468,9 +471,9 @@ mod tests {
         };
         let memory = Memory::new(pins, Arc::new(OnDisk), folder.to_owned());
         let places = Semaphore::new(CONNECTIONS);
-        let (desks, large) = (Desks::new(), Arc::default());
+        let (desks, large, reader) = (Desks::new(), Arc::default(), Reader::start());
         let patience = Patience::default();
-        Arc::new(Shared { patience, memory: Arc::new(Mutex::new(memory)), desks, places, large, stopping })
+        Arc::new(Shared { patience, memory: Arc::new(Mutex::new(memory)), desks, places, large, reader, stopping })
     }
 
     #[tokio::test]
