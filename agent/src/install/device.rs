@@ -23,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::activate::Starter;
 use super::activate::leftover::run_of;
+use super::again::{Unfinished, stages};
 use super::artifact::ArtifactSource;
 use super::asked::Asked;
 use super::blocks;
@@ -277,13 +278,6 @@ struct Task {
     held_up: Arc<AtomicBool>,
 }
 
-/// A step that could not be finished, and is done again: after so many looks more, in the end.
-struct Again {
-    step: Step,
-    tries: u32,
-    looks_left: u32,
-}
-
 /// The installer is with the step that runs, or at rest.
 enum Work {
     Rest(Box<Installer>),
@@ -303,34 +297,6 @@ enum Happened {
     Done(Box<Finished>),
     Health(Changed),
     Tick,
-}
-
-impl Again {
-    /// Most looks between two tries: a minute.
-    const MOST_LOOKS: u32 = 12;
-
-    /// After what `before` says of the same step. What only waits for space is done again at the next look; a way back stops
-    /// and starts things, and is done again after twice the time of before.
-    fn of(step: Step, before: Option<Self>) -> Self {
-        let tries = before.filter(|before| before.step == step).map_or(0, |before| before.tries.saturating_add(1));
-        let looks = if matches!(step, Step::Revert { .. }) { 1_u32 << tries.min(8) } else { 1 };
-        Self { step, tries, looks_left: looks.min(Self::MOST_LOOKS) }
-    }
-
-    /// What is left of it when a step comes: it is being done where that is the same order once more, and goes on beside a release
-    /// that is staged. Anything else takes its place.
-    fn before(self, step: &Step) -> Option<Self> {
-        match self.step == *step {
-            true => Some(Self { looks_left: 0, ..self }),
-            false => stages(step).then_some(self),
-        }
-    }
-
-    /// Whether it is time, at one more look.
-    fn is_due(&mut self) -> bool {
-        self.looks_left = self.looks_left.saturating_sub(1);
-        self.looks_left == 0
-    }
 }
 
 impl Task {
@@ -372,7 +338,7 @@ impl Task {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopping = self.stopping.clone();
         let mut work = Work::Rest(Box::new(executor));
-        let mut again: Option<Again> = None;
+        let mut unfinished = Unfinished::default();
         loop {
             let at_rest = matches!(work, Work::Rest(_));
             let happened = tokio::select! {
@@ -385,7 +351,7 @@ impl Task {
             match happened {
                 Happened::Stop => break,
                 Happened::Step(step) => {
-                    again = again.and_then(|again| again.before(&step));
+                    unfinished.order(&step);
                     if disturbs(&step) {
                         // Whatever the probes see from here on until the step is done tells of neither version.
                         watched = watched.saturating_add(1);
@@ -398,8 +364,8 @@ impl Task {
                     self.asked.end(&step);
                     match outcome {
                         Outcome::Report(report) => {
+                            unfinished.end(&step);
                             if !stages(&step) {
-                                again = None;
                                 self.held_up.store(false, Ordering::Relaxed);
                             }
                             self.report(report).await;
@@ -407,9 +373,9 @@ impl Task {
                         Outcome::Again => {
                             // A helper's executor tells of it by this alone.
                             self.held_up.fetch_or(matches!(step, Step::Revert { .. }), Ordering::Relaxed);
-                            again = Some(Again::of(step.clone(), again.take()));
+                            unfinished.keep(step.clone());
                         }
-                        Outcome::Stopping | Outcome::Nothing => again = again.filter(|_| stages(&step)),
+                        Outcome::Stopping | Outcome::Nothing => unfinished.end(&step),
                     }
                     if disturbs(&step) {
                         watched = watched.saturating_add(1);
@@ -440,12 +406,9 @@ impl Task {
                         blocked = now;
                         self.report(Report::Blocked(blocked.clone())).await;
                     }
-                    if at_rest
-                        && let Some(again) = &mut again
-                        && again.is_due()
-                    {
-                        self.asked.note(&again.step);
-                        work = begin(work, again.step.clone());
+                    if at_rest && let Some(step) = unfinished.due() {
+                        self.asked.note(&step);
+                        work = begin(work, step);
                     }
                 }
             }
@@ -575,11 +538,6 @@ async fn finished(work: &mut Work) -> Box<Finished> {
         Work::Running(running) => running.await,
         Work::Rest(_) => std::future::pending().await,
     }
-}
-
-/// What fills the idle slot alone: a way back that is under way stays so.
-fn stages(step: &Step) -> bool {
-    matches!(step, Step::Stage { .. })
 }
 
 fn disturbs(step: &Step) -> bool {

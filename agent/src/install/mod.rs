@@ -6,6 +6,7 @@
 //! the task that ties them together. Where the agent has no rights, [`remote`] asks `swell helper` for all of it.
 
 pub mod activate;
+mod again;
 pub mod artifact;
 mod asked;
 pub mod blocks;
