@@ -187,7 +187,8 @@ impl Desk {
 
     /// What is being left: between two orders nothing else stands open but a stage, a trial, or a confirm.
     fn going_back(&self, found: &Found) -> Option<GoingBack> {
-        let Entry { transaction, mark } = found.open()?;
+        // Of one that has only to be written down the old version runs.
+        let Entry { transaction, mark } = found.open().filter(|_| !self.executor.owes())?;
         let (reason, at_fault) = match mark {
             Mark::Stage | Mark::Watch(_) | Mark::Confirm | Mark::Closed => return None,
             Mark::Revert { reason, at_fault, .. } => (reason.clone(), *at_fault),
@@ -338,6 +339,7 @@ impl Desk {
     /// Looks after its ground at rest: goes on with a way back, gives back the space of what can never run again, where there is too little, and
     /// holds the reserve again, where it was used up and there is space.
     pub async fn tidy(&mut self) {
+        self.executor.settle().await;
         self.go_on().await;
         let disk = Arc::clone(&self.disk);
         if blocking(move || disk.is_short_of_space()).await {

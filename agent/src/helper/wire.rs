@@ -287,7 +287,7 @@ pub enum Outcome {
     /// The helper ends in the middle; its next start goes on.
     Stopping,
     /// What has to agree before it is confirmed does not. Agents from before this was there take the reply for none, and ask
-    /// again until the upgrade's time is over.
+    /// again until it agrees, or the helper's next start goes back.
     ConfirmRefused {
         /// Why.
         reason: Reason,

@@ -138,6 +138,8 @@ impl Remote {
                 tracing::error!(product = %self.product, "the helper does not tell what failed: {}", said(&reply));
                 None
             }
+            // It answers, in words of another build.
+            Err(NoReply::Broken(error)) if error.kind() == io::ErrorKind::InvalidData => Some(None),
             Err(NoReply::Unheard(error) | NoReply::Broken(error)) => {
                 self.note_silence(&error);
                 None

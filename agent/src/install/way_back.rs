@@ -73,13 +73,19 @@ impl Executor {
         }
     }
 
-    /// What a way back still has to write comes before anything that it could be written over.
+    /// Whether a way back that is over has still to be written down.
+    pub(crate) fn owes(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// What a way back still has to write comes before anything that it could be written over. It waits for the disk, for as long as
+    /// that takes.
     pub(super) fn owing(&self, step: &Step) -> Option<Outcome> {
         let report = match step {
-            _ if self.pending.is_empty() => return None,
+            _ if !self.owes() => return None,
             Step::Stage { install } => {
                 let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
-                Report::StageFailed { release: install.release, fault: Fault::Broken, reason }
+                Report::StageFailed { release: install.release, fault: Fault::DiskFull, reason }
             }
             Step::Activate { install, .. } => {
                 let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");

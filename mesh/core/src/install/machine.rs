@@ -313,8 +313,10 @@ pub struct Cause {
 #[must_use]
 pub fn revert(found: &Found, release: Digest, cause: &Cause, manner: Manner) -> Plan {
     let is_confirmed = found.confirmed.as_ref().is_some_and(|confirmed| confirmed.contents.release == release);
-    // What could not come in place of a way back goes back by that one; the confirmed release too, which is where it leads.
-    let goes_back = |entry: &Entry| matches!(entry.mark, Mark::Revert { .. });
+    // What could not come in place of a way back goes back by that one; the confirmed release too, which is where it leads. A switch
+    // that is still open when something else is to be left has failed, and who ordered it knows no more of it.
+    let goes_back =
+        |entry: &Entry| matches!(entry.mark, Mark::Switch | Mark::Activate(_) | Mark::Reboot { .. } | Mark::Revert { .. });
     let is_of_it = |entry: &&Entry| entry.transaction.contents.release == release || goes_back(entry);
     let Some(Entry { transaction, mark }) = found.open().filter(is_of_it) else {
         return if is_confirmed { Plan::TooLate } else { blame(found, release, cause) };

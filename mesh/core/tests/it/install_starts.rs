@@ -402,3 +402,13 @@ fn what_was_left_and_turns_out_to_be_to_blame_later_is_written_down_once() {
     assert_eq!(blame(&known, true), Plan::Done);
     assert_eq!(known.denied_last(), Some(denied), "the device can say so again");
 }
+
+#[test]
+fn s6_a_switch_that_did_not_come_to_its_end_goes_back_whatever_is_to_be_left() {
+    let left = |mark, release| machine::revert(&found(Slot::B, upgrade(mark)), contents(release).release, &cause(), MANNER);
+    for mark in [Mark::Switch, Mark::Activate(first())] {
+        assert!(matches!(left(mark.clone(), 3), Plan::Do(_)), "{mark:?}");
+        assert_eq!(left(mark.clone(), 3), left(mark, 2));
+    }
+    assert_eq!(left(Mark::Watch(first()), 3), Plan::Done, "a trial is left only by whoever knows it");
+}

@@ -177,6 +177,8 @@ impl Life {
             self.now.claimed = None;
         }
         if self.kept.rollout.as_ref() != Some(&mission.seen) {
+            // People have looked at it.
+            self.now.retry_at = None;
             self.kept.rollout = Some(mission.seen.clone());
         }
     }
@@ -509,7 +511,8 @@ impl Life {
     pub(super) fn inconclusive(&mut self, now: Now) {
         self.kept.attempt = None;
         if let Some(seen) = &self.kept.rollout {
-            self.kept.tries.get_or_insert(Tries { release: seen.digest, failures: 0 });
+            // What was staged in vain beside a way back is no failure of the next try.
+            self.kept.tries = Some(Tries { release: seen.digest, failures: 0 });
         }
         self.now.retry_at = Some(now.boot.after_ms(self.kept.ends.pause_ms()));
         self.withdraw_to(Phase::Waiting, None);

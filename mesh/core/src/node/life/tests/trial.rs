@@ -315,3 +315,33 @@ fn clocks_that_are_read_one_after_the_other_are_no_sleep() {
     let asked = advance_at(&mut life, woken_at(6 * SECOND - 999, 999), &ordered);
     assert_eq!(asked, [Step::Confirm { release: ordered.release }]);
 }
+
+#[test]
+fn a_stage_that_failed_beside_a_way_back_is_no_failure_of_the_next_try() {
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    let reason = || Reason::lossy("no");
+    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason: reason(), at_fault: false });
+    let failed = || Report::StageFailed { release: ordered.release, fault: Fault::Broken, reason: reason() };
+    for second in 2..2 + u64::from(RETRIES) + 2 {
+        life.now.staging = Some(ordered.release);
+        assert_eq!(life.report(now(second * SECOND), failed()), []);
+    }
+    assert_eq!(back_on_one(&mut life, 20 * SECOND, 2), []);
+    life.now.staging = Some(ordered.release);
+    assert_eq!(life.report(now(30 * SECOND), failed()), []);
+    assert_eq!((life.kept.phase, life.kept.verdicts.len()), (Phase::Waiting, 0));
+}
+
+#[test]
+fn a_new_generation_ends_the_pause_after_what_came_to_no_verdict() {
+    let ordered = mission("r", 2);
+    let mut life = activating(&ordered);
+    let reason = Reason::lossy("no");
+    life.report(now(SECOND), Report::ActivateFailed { release: ordered.release, reason, at_fault: false });
+    assert_eq!(back_on_one(&mut life, 2 * SECOND, 2), []);
+    assert_eq!(steps(&advance(&mut life, 3 * SECOND, &ordered)), []);
+    let seen = RolloutSeen { generation: 2, digest: digest(102), ..ordered.seen.clone() };
+    let again = Mission { seen, ..ordered };
+    assert!(matches!(steps(&advance(&mut life, 4 * SECOND, &again))[..], [Step::Fetch { .. } | Step::Stage { .. }]));
+}
