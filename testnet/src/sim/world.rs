@@ -8,7 +8,6 @@ use groundswell_core::crypto::{Crypto as _, SoftwareCrypto};
 use groundswell_core::digest::Digest;
 use groundswell_core::documents::fleet::Limits;
 use groundswell_core::documents::rejection::Rejection;
-use groundswell_core::lease::budget::slots;
 use groundswell_core::limits::PEERS;
 use groundswell_core::node::effect::{Accepted, Event};
 use groundswell_core::node::input::{Input, Report, Source};
@@ -21,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 
+use super::checks::leases::budget_of;
 use super::checks::truth::Truth;
 use super::device::{Behaviour, Device};
 use super::liar::Lie;
@@ -275,7 +275,7 @@ impl World {
             let listed = self.machines.iter().filter(|machine| machine.pool == pool && machine.key == machine.index).count();
             let policy = self.operator.policies.get(&pool).cloned().unwrap_or_default();
             let budget = self.budgets.entry(pool).or_default();
-            *budget = slots(listed, policy.budget_ppm).max(*budget);
+            *budget = budget_of(listed, policy.budget_ppm).max(*budget);
         }
     }
 

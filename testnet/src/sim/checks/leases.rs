@@ -1,12 +1,14 @@
 //! S1 at its roots: a start is held against what wardens really keep on their disks, a claim against true time, a node
-//! against what its store went through. Quorums and waits are counted here by tables of this file's own.
+//! against what its store went through. Slots, quorums and waits are counted here by tables of this file's own.
 
 use std::collections::BTreeSet;
 
+use groundswell_core::documents::roster::Roster;
 use groundswell_core::lease::budget::Slot;
 use groundswell_core::lease::wardens::Wardens;
 use groundswell_core::node::promises_kept;
 use groundswell_core::node_id::NodeId;
+use groundswell_core::number::Ppm;
 use groundswell_core::record::status::Claim;
 use groundswell_core::text::Pool;
 
@@ -18,13 +20,27 @@ const CLOCK_SLACK_MS: u64 = 1_000;
 /// How long a node whose store was set back waits where nobody is presumed lost, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
+/// How many nodes of a pool with so many listed ones may be disrupted at once: their share, and never none.
+#[must_use]
+pub fn budget_of(listed: usize, share: Ppm) -> u16 {
+    let allowed = listed as u64 * u64::from(share.parts()) / 1_000_000;
+    u16::try_from(allowed.max(1)).unwrap_or(u16::MAX)
+}
+
+/// The members of a pool that a roster lists, and how many of them may be disrupted at once under it.
+pub(super) fn pool_under(world: &World, roster: &Roster, pool: &Pool) -> (Vec<NodeId>, u16) {
+    let is_in = |id: &NodeId| world.by_id.get(id).is_some_and(|at| at.iter().any(|index| world.machine(*index).pool == *pool));
+    let members: Vec<NodeId> = roster.nodes.iter().map(|listed| listed.id).filter(is_in).collect();
+    let share = roster.pools.get(pool).cloned().unwrap_or_default().budget_ppm;
+    let budget = budget_of(members.len(), share);
+    (members, budget)
+}
+
 /// The wardens of a claim's slot under its roster, and how many of them make a quorum.
 fn wardens_of(world: &World, claim: &Claim) -> Option<(Vec<NodeId>, usize)> {
     let slot = Slot { pool: claim.pool.clone(), number: claim.slot? };
     let roster = world.operator.rosters.get(&claim.roster)?;
-    let pool_of = |id: &NodeId| world.machines.iter().find(|machine| machine.id == *id).map(|machine| &machine.pool);
-    let of_pool = roster.nodes.iter().filter(|listed| pool_of(&listed.id) == Some(&claim.pool)).map(|listed| listed.id);
-    let of_pool: Vec<NodeId> = of_pool.collect();
+    let (of_pool, _) = pool_under(world, roster, &claim.pool);
     let quorum = match of_pool.len() {
         0..=2 => 1,
         3 => 2,
@@ -35,12 +51,18 @@ fn wardens_of(world: &World, claim: &Claim) -> Option<(Vec<NodeId>, usize)> {
     Some((Wardens::draw(&slot, &of_pool).nodes, quorum))
 }
 
-/// S1: whoever starts on a slot has the promise of a quorum of its wardens for this very claim, durable on their disks.
-/// A warden that lies may have said anything.
+/// S1: whoever starts on a slot has one that its pool has under its roster, and the promise of a quorum of the slot's wardens
+/// for this very claim, durable on their disks. A warden that lies may have said anything.
 ///
 /// # Errors
-/// Who is bound, and how many it takes.
+/// How many slots there are, or who is bound and how many it takes.
 pub fn s1_quorum(world: &World, holder: NodeId, claim: &Claim) -> Result<(), String> {
+    let slots = world.operator.rosters.get(&claim.roster).map(|roster| pool_under(world, roster, &claim.pool).1);
+    if let (Some(slot), Some(slots)) = (claim.slot, slots)
+        && slot >= slots
+    {
+        return Err(format!("starts on slot {slot} of {}, which has {slots}", claim.pool));
+    }
     let Some((wardens, quorum)) = wardens_of(world, claim) else {
         return Err(format!("starts under roster {}, which nobody signed", claim.roster));
     };
@@ -141,5 +163,35 @@ pub fn s7_incarnation(world: &World, machine: &Machine, incarnation: u64) -> Res
         Ok(())
     } else {
         Err(format!("goes on under incarnation {incarnation}, and has signed under {used}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use groundswell_core::record::status::Purpose;
+    use groundswell_core::record::{ClaimName, Stamp};
+
+    use super::super::super::director::first;
+    use super::*;
+
+    /// Counted here and not asked of the core: a core that counts one too many would be right by its own word.
+    #[test]
+    fn a_budget_is_its_share_of_the_listed_nodes_rounded_down_and_never_none() {
+        let budget = |listed, parts| budget_of(listed, Ppm::new(parts).unwrap());
+        assert_eq!([budget(39, 50_000), budget(40, 50_000), budget(50, 580_000), budget(5, 750_000)], [1, 2, 29, 3]);
+        assert_eq!([budget(0, 1_000_000), budget(40, 0), budget(40, 1_000_000)], [1, 1, 40]);
+    }
+
+    #[test]
+    fn a_slot_that_the_pool_does_not_have_is_no_slot_whatever_its_wardens_promise() {
+        let world = World::new(1, &[("north", 4)], Some(first()));
+        let roster = *world.operator.rosters.keys().next().unwrap();
+        let name = ClaimName(Stamp { incarnation: 1, counter: 1 });
+        let pool = Pool::new("north").unwrap();
+        let claim =
+            |slot| Claim { name, nonce: 0, pool: pool.clone(), slot: Some(slot), roster, purpose: Purpose::Rollout(roster) };
+        let why = |slot| s1_quorum(&world, world.machine(0).id, &claim(slot)).unwrap_err();
+        assert!(why(1).contains("which has 1"), "{}", why(1));
+        assert!(why(0).contains("it takes 3"), "{}", why(0));
     }
 }

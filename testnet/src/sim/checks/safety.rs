@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use groundswell_core::documents::rollout::Rollout;
-use groundswell_core::lease::budget::slots;
 use groundswell_core::node::Node;
 use groundswell_core::node::effect::Install;
 use groundswell_core::node::view::RolloutView;
@@ -16,6 +15,7 @@ use groundswell_core::record::status::{Outcome, Phase};
 use super::super::machine::Machine;
 use super::super::operator::product;
 use super::super::world::World;
+use super::leases::pool_under;
 use super::truth::Truth;
 
 /// S1: no pool has more nodes disrupted than its budget: that of the newest roster that one of them holds a slot under.
@@ -36,12 +36,7 @@ pub fn s1_budget(world: &World) -> Result<(), String> {
         };
         let disrupted: Vec<&Machine> = world.machines.iter().filter(counts).collect();
         let held = disrupted.iter().filter_map(|machine| world.operator.rosters.get(&machine.disruption.roster?));
-        let newest = held.map(|roster| {
-            let of_pool = |id: &NodeId| world.machines.iter().any(|machine| machine.id == *id && machine.pool == *pool);
-            let listed = roster.nodes.iter().filter(|listed| of_pool(&listed.id)).count();
-            let policy = roster.pools.get(pool).cloned().unwrap_or_default();
-            (roster.version, slots(listed, policy.budget_ppm))
-        });
+        let newest = held.map(|roster| (roster.version, pool_under(world, roster, pool).1));
         let budget = newest.max().map_or(*most, |(_, budget)| budget);
         if disrupted.len() > usize::from(budget) {
             let disrupted: Vec<u32> = disrupted.iter().map(|machine| machine.index).collect();
