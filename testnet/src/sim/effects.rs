@@ -24,17 +24,22 @@ impl World {
             self.forget_grants(index);
         }
         let kept = effects.iter().any(|effect| matches!(effect, Effect::Persist { .. }));
+        let sent = effects.iter().any(|effect| matches!(effect, Effect::Send { .. }));
         for effect in effects {
             self.run_effect(index, effect);
         }
+        let says = self.machine(index).says_while_disrupted();
         if self.power_fails.remove(&index) || power_fails {
+            // What it sent is heard: that it is done, others may go by.
+            if sent {
+                self.note_words(index, says);
+            }
             return self.stop(index);
         }
         let machine = self.machine(index);
         if machine.node.is_none() {
             return;
         }
-        let says = machine.says_while_disrupted();
         if let Some(at) = machine.wakes_at_ms(self.now_ms)
             && self.wakes.get(&index).is_none_or(|known| at < *known)
         {

@@ -14,6 +14,9 @@ use super::memo::MemoCrypto;
 use super::operator::{node_secret, product};
 use super::world::{Due, World};
 
+/// How long a dial waits for the other end to notice that the link before it is gone.
+const PARTING_MS: u64 = 20;
+
 impl World {
     /// Puts machines into groups that cannot reach each other.
     pub fn partition(&mut self, group_of: impl Fn(u32) -> u32) {
@@ -68,20 +71,25 @@ impl World {
         let me = self.machine(index).id;
         let links: Vec<u32> = self.machine(index).links.keys().copied().collect();
         for other in links {
-            if self.machine_mut(other).gossip_seen.insert(content) {
-                self.sequence += 1;
-                let ticket = self.sequence;
+            if self.machine(other).gossip_seen.contains(&content) {
+                continue;
+            }
+            self.sequence += 1;
+            let ticket = self.sequence;
+            let source = Source::Gossip { peer: me, ticket };
+            // What is lost on one way others still offer.
+            if self.send(index, other, Input::Document { bytes: bytes.to_vec(), source }) {
                 self.tickets.insert(ticket, bytes.to_vec());
-                self.send(index, other, Input::Document { bytes: bytes.to_vec(), source: Source::Gossip { peer: me, ticket } });
+                self.machine_mut(other).gossip_seen.insert(content);
             }
         }
     }
 
-    /// Sends along the link from `from` to `to`, if there is one. What is sent first arrives first.
-    pub(super) fn send(&mut self, from: u32, to: u32, input: Input) {
-        let Some(connection) = self.machine(from).links.get(&to).copied() else { return };
+    /// Sends along the link from `from` to `to`, if there is one. What is sent first arrives first. Whether it is on its way.
+    pub(super) fn send(&mut self, from: u32, to: u32, input: Input) -> bool {
+        let Some(connection) = self.machine(from).links.get(&to).copied() else { return false };
         if self.chance(self.loss) || self.deaf.contains(&(from, to)) {
-            return;
+            return false;
         }
         let arrives = self.arrival(from, to);
         let after = self.arrivals.entry((from, to)).or_default();
@@ -91,6 +99,7 @@ impl World {
             self.schedule(at, to, Due::Message { from, connection, input: Box::new(input.clone()) });
         }
         self.schedule(at, to, Due::Message { from, connection, input: Box::new(input) });
+        true
     }
 
     fn reachable(&self, one: u32, other: u32) -> bool {
@@ -114,6 +123,10 @@ impl World {
         let linked = |at: u32, to: &NodeId| self.machine(at).links.keys().any(|peer| self.machine(*peer).id == *to);
         if mine == its || !self.reachable(index, other) {
             return;
+        }
+        // A new link comes after the end of the old one.
+        if self.is_parting(mine, its) {
+            return self.soon(index, PARTING_MS, Due::Connect(other));
         }
         if linked(index, &its) || linked(other, &mine) {
             let (peer, address) = (its, self.machine(other).address());
@@ -154,6 +167,45 @@ impl World {
                 self.soon(me, 0, Due::Input(Box::new(Input::PeerDown { peer })));
             }
         }
+    }
+
+    /// Whether what came on this link may be heard: the link is up, or it is what its sender had sent before it went off.
+    pub(super) fn is_heard(&self, index: u32, from: u32, connection: u64) -> bool {
+        self.machine(index).links.get(&from) == Some(&connection) || self.last_words.get(&(from, index)) == Some(&connection)
+    }
+
+    /// The power of a machine is off: its links are gone. What has left it already arrives, and only then the other end
+    /// notices; what waits behind a clog is in its own queue, and lost. Nothing reaches it any more.
+    pub(super) fn fall_silent(&mut self, index: u32) {
+        self.last_words.retain(|(_, to), _| *to != index);
+        let (least, spread) = self.faults.delay_ms;
+        let no_later = self.now_ms + least + spread;
+        for (other, connection) in self.machine(index).links.clone() {
+            let last = self.arrivals.get(&(index, other)).copied().filter(|at| *at > self.now_ms);
+            let Some(last) = last.filter(|_| !self.quiet) else {
+                self.unlink(index, other);
+                continue;
+            };
+            self.machine_mut(index).links.remove(&other);
+            self.machine_mut(other).links.remove(&index);
+            self.last_words.insert((index, other), connection);
+            self.schedule(last.min(no_later), other, Due::Gone { from: index, connection });
+        }
+    }
+
+    /// A machine has heard the last that another one sent before its power was off.
+    pub(super) fn hears_no_more(&mut self, index: u32, from: u32, connection: u64) {
+        if self.last_words.get(&(from, index)) == Some(&connection) {
+            self.last_words.remove(&(from, index));
+            let peer = self.machine(from).id;
+            self.input(index, Input::PeerDown { peer });
+        }
+    }
+
+    /// Whether one of two nodes has not noticed yet that its link to the other is gone.
+    fn is_parting(&self, one: NodeId, other: NodeId) -> bool {
+        let ends = |(from, to): &(u32, u32)| (self.machine(*from).id, self.machine(*to).id);
+        self.last_words.keys().map(ends).any(|ends| ends == (one, other) || ends == (other, one))
     }
 
     /// Cuts every link of a machine; both ends notice.

@@ -41,6 +41,7 @@ pub(super) enum Due {
     Wake,
     Input(Box<Input>),
     Message { from: u32, connection: u64, input: Box<Input> },
+    Gone { from: u32, connection: u64 },
     Connect(u32),
     Roster(Digest),
     Blob(Digest),
@@ -141,6 +142,8 @@ pub struct World {
     pub(super) deaf: BTreeSet<(u32, u32)>,
     /// When the last message of a link arrives: links are ordered streams.
     pub(super) arrivals: BTreeMap<(u32, u32), u64>,
+    /// From, to: the link on which the last arrives that a machine sent before its power was off.
+    pub(super) last_words: BTreeMap<(u32, u32), u64>,
     pub(super) budgets: BTreeMap<Pool, u16>,
     pub(super) tickets: BTreeMap<u64, Vec<u8>>,
     /// Machines whose every message takes longer: by how much, until when.
@@ -230,6 +233,7 @@ impl World {
             groups,
             deaf: BTreeSet::new(),
             arrivals: BTreeMap::new(),
+            last_words: BTreeMap::new(),
             budgets: BTreeMap::new(),
             tickets: BTreeMap::new(),
             slow: BTreeMap::new(),
@@ -348,7 +352,7 @@ impl World {
         }
     }
 
-    /// Power off: the core and everything in flight are gone, the disk stays.
+    /// Power off: the core and everything on its way to it are gone, the disk stays.
     pub fn stop(&mut self, index: u32) {
         let now_ms = self.now_ms;
         let machine = self.machine_mut(index);
@@ -356,7 +360,7 @@ impl World {
         machine.node = None;
         machine.life += 1;
         machine.asleep_until_ms = 0;
-        self.cut(index);
+        self.fall_silent(index);
         self.wakes.remove(&index);
     }
 
@@ -479,10 +483,11 @@ impl World {
                 }
             }
             Due::Message { from, connection, input } => {
-                if self.machine(index).links.get(&from) == Some(&connection) {
+                if self.is_heard(index, from, connection) {
                     self.input(index, *input);
                 }
             }
+            Due::Gone { from, connection } => self.hears_no_more(index, from, connection),
             Due::Input(input) => self.input(index, *input),
             Due::Connect(other) => self.link(index, other),
             Due::PowerLoss => self.stop(index),

@@ -3,6 +3,7 @@
 mod bytes;
 mod cases;
 mod faults;
+mod links;
 mod margin;
 mod measures;
 mod model;
