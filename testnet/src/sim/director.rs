@@ -28,6 +28,8 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 /// How often it is looked whether a machine lost power by itself.
 const LOOK_MS: u64 = 5 * SECOND;
+/// Longer than a node keeps all its own links, and finds somebody in place of one.
+const MEET_MS: u64 = 20 * MINUTE;
 
 /// What became of a script.
 #[derive(Clone, Debug, PartialEq)]
@@ -378,8 +380,10 @@ impl Director {
         for index in &away {
             self.world.stop(*index);
         }
-        // Whoever had links to those only finds others first.
+        // Whoever had links to those only finds others first. Halves that were parted until a rollout was aborted, so that
+        // nobody has sought a warden in the other one since, meet when one of their nodes exchanges a link.
         self.world.run_for(2 * MINUTE);
+        self.world.run_until(MEET_MS, World::is_one_mesh);
         let Some(release) = self.campaign.publish(&mut self.world, 0, Behaviour::Good, terms, &[]) else {
             return Err("nobody is up".to_string());
         };

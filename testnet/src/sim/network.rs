@@ -249,6 +249,18 @@ impl World {
         self.by_id.get(id)?.iter().copied().find(|other| links.contains_key(other))
     }
 
+    /// Whether every honest member that is up can be reached from every other over links of such.
+    #[must_use]
+    pub fn is_one_mesh(&self) -> bool {
+        let member = |machine: &&Machine| machine.node.is_some() && !machine.liar && !self.truth.is_gone(&machine.id);
+        let mut apart: BTreeSet<u32> = self.machines.iter().filter(member).map(|machine| machine.index).collect();
+        let mut reached: Vec<u32> = apart.pop_first().into_iter().collect();
+        while let Some(index) = reached.pop() {
+            reached.extend(self.machine(index).links.keys().filter(|other| apart.remove(other)));
+        }
+        apart.is_empty()
+    }
+
     /// Machines that are up, in order.
     #[must_use]
     pub fn up(&self) -> BTreeSet<u32> {

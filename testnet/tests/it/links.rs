@@ -1,4 +1,5 @@
-//! The virtual network itself: what is on its way when the power is cut, what is lost on one way and offered on another.
+//! The virtual network itself: what is on its way when the power is cut, what is lost on one way and offered on another, when
+//! a mesh is one.
 
 use crate::rollouts::{MINUTES, Told, first, publish};
 use groundswell_testnet::sim::world::World;
@@ -63,4 +64,21 @@ fn what_is_lost_on_one_way_comes_on_another() {
     let told = publish(&mut world, 0, "2.0.0", 2);
     world.run_for(1_000);
     assert!(knows(&world, 1, &told));
+}
+
+#[test]
+fn a_mesh_is_one_when_everybody_can_be_reached() {
+    let mut world = World::new(19, &[("north", 6), ("south", 6)], first());
+    world.run_for(10_000);
+    assert!(world.is_one_mesh());
+    world.partition(|index| u32::from(index >= 6));
+    world.run_for(30 * MINUTES);
+    assert!(!world.is_one_mesh());
+    // Both halves are content with their own links: that they can meet again is not yet that they have.
+    world.partition(|_| 0);
+    assert!(!world.is_one_mesh());
+    assert!(world.run_until(40 * MINUTES, World::is_one_mesh));
+    // Who is off is missed by nobody.
+    world.stop(3);
+    assert!(world.run_until(MINUTES, World::is_one_mesh));
 }
