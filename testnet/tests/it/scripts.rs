@@ -1,9 +1,10 @@
 //! Runs as data: what a seed draws can be written, read, cut and played again.
 
 use groundswell_testnet::sim::act::Act;
-use groundswell_testnet::sim::director::play;
+use groundswell_testnet::sim::director::{Outcome, play, play_out};
 use groundswell_testnet::sim::draw::draw;
 use groundswell_testnet::sim::script::Script;
+use groundswell_testnet::sim::world::World;
 
 #[test]
 fn a_script_that_is_written_reads_as_it_was() {
@@ -48,4 +49,22 @@ fn what_nobody_understands_is_refused_by_name() {
 fn an_act_is_told_in_one_line() {
     let act = Act::PowerOff { machine: 3, for_ms: Some(90_000) };
     assert_eq!(act.to_string(), "power-off for=1m30s machine=3");
+}
+
+/// These acts, played; the world as it was in the end.
+fn played(pools: &str, lasts: &str, more: &str, acts: &str) -> (World, Outcome) {
+    let text = format!("seed = 3\npools = [{pools}]\nlasts = \"{lasts}\"\n{more}\nacts = [{acts}]");
+    play_out(&Script::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+/// Such a machine was due again and again at one instant, and time stood still.
+#[test]
+fn a_copy_of_a_lost_machine_that_loses_power_stays_off() {
+    let five = r#"{ name = "north", machines = 5 }"#;
+    let acts = r#"{ at = "10s", do = "lose", machine = 2 }, { at = "20s", do = "clone", machine = 2 },
+        { at = "30s", do = "power-off", machine = 5, for = "5s" }"#;
+    let acts = acts.replace('\n', " ");
+    let (world, outcome) = played(five, "2m", "", &acts);
+    assert_eq!((outcome.failure, world.count(), world.now_ms), (None, 6, 120_000));
+    assert!(world.machine(5).node.is_none());
 }
