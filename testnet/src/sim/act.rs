@@ -166,12 +166,15 @@ pub enum Act {
         #[serde(default)]
         rollback: bool,
     },
-    /// Two operators pause at once, under one generation.
+    /// Two operators sign the next generation at once; one of them pauses.
     Disagree {
-        /// One here.
+        /// That one here.
         at_machine: u32,
         /// The other here.
         and_machine: u32,
+        /// The other lets it go on; else it pauses too.
+        #[serde(default, skip_serializing_if = "is_not")]
+        goes_on: bool,
     },
     /// An operator cuts the next roster from every certificate; the rollouts that are published from now on name it.
     CutRoster,
@@ -228,6 +231,19 @@ pub enum Act {
     Lose {
         /// Whose.
         machine: u32,
+    },
+    /// The disk of a machine is gone that claims a slot or holds one.
+    LoseHolder {
+        /// This one, or the next that does and can be done without.
+        from: u32,
+    },
+    /// The power of a machine fails that claims a slot or holds one.
+    PowerOffHolder {
+        /// This one, or the next that does.
+        from: u32,
+        /// It comes back after that.
+        #[serde(rename = "for", with = "span")]
+        for_ms: u64,
     },
     /// A machine more, that no roster lists.
     Join {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use groundswell_core::node_id::NodeId;
+use groundswell_core::record::status::Phase;
 use groundswell_core::text::Pool;
 
 use super::act::Act;
@@ -73,7 +74,9 @@ impl Director {
             Act::Resume { at_machine } => campaign.resume(world, *at_machine),
             Act::Forgive { at_machine } => campaign.forgive(world, *at_machine),
             Act::Abort { at_machine, rollback } => campaign.abort(world, *at_machine, *rollback),
-            Act::Disagree { at_machine, and_machine } => campaign.disagree(world, *at_machine, *and_machine),
+            Act::Disagree { at_machine, and_machine, goes_on } => {
+                campaign.disagree(world, *at_machine, *and_machine, *goes_on);
+            }
             Act::CutRoster => campaign.cut_roster(world),
             Act::Rebudget { pool, budget_ppm } => campaign.rebudget(world, pool, *budget_ppm),
             Act::Rivals { at_machine, and_machine, pool, budget_ppm } => {
@@ -120,6 +123,14 @@ impl Director {
                 }
             }
             Act::Lose { machine } => self.lose(*machine),
+            Act::LoseHolder { from } => {
+                let holder = self.holder(*from, |index| self.may_go(index));
+                holder.into_iter().for_each(|index| self.lose(index));
+            }
+            Act::PowerOffHolder { from, for_ms } => {
+                let holder = self.holder(*from, |_| true);
+                holder.into_iter().for_each(|index| self.power_off(index, Some(*for_ms)));
+            }
             Act::Retire { machine, at_machine } => {
                 if self.may_go(*machine) && self.campaign.retire(&mut self.world, *machine, *at_machine) {
                     self.off.insert(*machine, None);
@@ -149,6 +160,13 @@ impl Director {
             self.world.stop(index);
             self.off.insert(index, for_ms.map(|for_ms| self.world.now_ms + for_ms));
         }
+    }
+
+    /// The first machine from this one on that claims a slot or holds one, by its own word, of those that are `fit`.
+    fn holder(&self, from: u32, fit: impl Fn(u32) -> bool) -> Option<u32> {
+        let count = self.world.count();
+        let holds = |index: &u32| matches!(self.world.machine(*index).phase(), Some(Phase::Claiming | Phase::Activating));
+        (from..count).chain(0..from.min(count)).filter(holds).find(|index| fit(*index))
     }
 
     /// The disk is gone. The record of a claim that it made stays with the others.

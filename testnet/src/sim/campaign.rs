@@ -146,13 +146,16 @@ impl Campaign {
         }
     }
 
-    /// Two operators pause at once: two bodies under one generation (case D7). The next generation names either.
-    pub fn disagree(&mut self, world: &mut World, at_machine: u32, and_machine: u32) {
+    /// Two operators sign the next generation at once: two bodies under one number (case D7). One pauses; so does the other,
+    /// unless it lets the rollout go on. The generation after that names either.
+    pub fn disagree(&mut self, world: &mut World, at_machine: u32, and_machine: u32, goes_on: bool) {
         let Some(signed) = self.rollouts.last().filter(|signed| signed.rollout.state == State::Running) else { return };
         let one_key = world.operator.one_key();
         let other = world.operator.next(&signed.rollout, |next| {
-            next.keys = one_key;
-            next.state = State::Paused;
+            if !goes_on {
+                next.keys = one_key;
+                next.state = State::Paused;
+            }
             next.reason = Reason::lossy("the other operator's lunch");
         });
         let bytes = world.operator.sign_rollout(&other).bytes;

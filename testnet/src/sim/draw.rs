@@ -28,6 +28,8 @@ pub(super) enum State {
 pub(super) struct Drawing {
     dice: ChaCha8Rng,
     pub(super) pools: Vec<Pool>,
+    /// The pool with the most machines.
+    pub(super) largest: Pool,
     pub(super) machines: u64,
     pub(super) now_ms: u64,
     pub(super) lossy: bool,
@@ -36,7 +38,7 @@ pub(super) struct Drawing {
     pub(super) snapshots: Vec<u32>,
     /// Whoever lies in this seed lies again and again.
     pub(super) liars: Vec<u32>,
-    acts: Vec<Scheduled>,
+    pub(super) acts: Vec<Scheduled>,
 }
 
 /// The script of one seed.
@@ -46,7 +48,8 @@ pub fn draw(seed: u64) -> Script {
     let pools = pools(&mut dice);
     let rollout_keys = 1 + u32::try_from(roll(&mut dice, 2)).expect("below 2");
     let loss_ppm = often(&mut dice, 120_000);
-    let faults = Faults {
+    let mut faults = Faults {
+        power_in_claims: Ppm::ZERO,
         delay_ms: (1 + roll(&mut dice, 50), 1 + roll(&mut dice, 400)),
         repeated: often(&mut dice, 50_000),
         power_in_effects: often(&mut dice, 600),
@@ -58,6 +61,7 @@ pub fn draw(seed: u64) -> Script {
     let weights: Vec<u64> = FAULTS.iter().map(|fault| within(&mut dice, &fault.weights)).collect();
     let mut drawing = Drawing {
         pools: pools.iter().map(|pool| pool.name.clone()).collect(),
+        largest: pools.iter().max_by_key(|pool| pool.machines).map(|pool| pool.name.clone()).expect("one pool at least"),
         machines: pools.iter().map(|pool| u64::from(pool.machines)).sum(),
         now_ms: 5 * SECOND,
         lossy: loss_ppm > Ppm::ZERO,
@@ -83,6 +87,10 @@ pub fn draw(seed: u64) -> Script {
         }
     }
     let progress = Some(Terms { min_soaked_ppm: share(500_000), ..drawing.terms() });
+    // What must meet to matter, and seldom does by itself. It has dice of its own: the rest of a seed is what it was before.
+    drawing.dice = World::dice(seed ^ 0x6d75_7461);
+    faults.power_in_claims = often(&mut drawing.dice, 100_000);
+    faults::meet(&mut drawing, lasts_ms);
     let mut acts = drawing.acts;
     acts.sort_by_key(|scheduled| scheduled.at_ms);
     let (story, cases, expect) = (String::new(), Vec::new(), Vec::new());

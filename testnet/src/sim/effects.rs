@@ -48,7 +48,13 @@ impl World {
         }
         self.note_words(index, says);
         if !self.quiet {
+            let claimed = self.machine(index).claimed;
             self.check(index, kept);
+            let machine = self.machine(index);
+            let claims = machine.claimed != claimed && machine.phase() == Some(Phase::Claiming);
+            if claims && self.chance(self.faults.power_in_claims) {
+                self.stop(index);
+            }
         }
     }
 

@@ -4,13 +4,15 @@
 
 use std::ops::RangeInclusive;
 
-use super::act::{Act, Odd};
+use super::act::{Act, Odd, Terms};
 use super::device::Behaviour;
 use super::draw::{Drawing, State, one_of, share};
 use super::liar::Lie;
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
+/// Before its end a seed of the shortest kind has room for what is to meet.
+const ROOM_MS: u64 = 2 * MINUTE;
 
 /// A kind of fault.
 pub(super) struct Fault {
@@ -170,7 +172,7 @@ fn operator(drawing: &mut Drawing) {
         (8, State::Running) => {
             drawing.state = State::Paused;
             let and_machine = drawing.anybody();
-            drawing.happens(Act::Disagree { at_machine, and_machine });
+            drawing.happens(Act::Disagree { at_machine, and_machine, goes_on: false });
         }
         _ => drawing.happens(Act::Forgive { at_machine }),
     }
@@ -280,4 +282,64 @@ fn join(drawing: &mut Drawing) {
     let newer = drawing.roll(3) == 0;
     drawing.machines += 1;
     drawing.happens(Act::Join { pool, at_machine, newer });
+}
+
+/// What shows a broken rule only when it meets something else, arranged to meet, each in some seeds.
+pub(super) fn meet(drawing: &mut Drawing, lasts_ms: u64) {
+    for place in 0..drawing.acts.len() {
+        let so = drawing.roll(4) > 0;
+        if let Some(Act::Disagree { goes_on, .. }) = drawing.acts.get_mut(place).map(|scheduled| &mut scheduled.act) {
+            *goes_on = so;
+        }
+    }
+    // Later than everybody has begun, and early enough to come to its end.
+    if drawing.roll(3) == 0 {
+        drawing.now_ms = 10 * SECOND + drawing.roll(lasts_ms - ROOM_MS);
+        squeeze(drawing);
+    }
+    if drawing.roll(4) == 0 {
+        drawing.now_ms = 10 * SECOND + drawing.roll(lasts_ms - ROOM_MS);
+        silent_holder(drawing);
+    }
+    if drawing.roll(4) == 0 {
+        drawing.now_ms = lasts_ms - 40 * SECOND;
+        lost_holder(drawing);
+    }
+}
+
+/// A good release for everybody at once.
+fn for_all_at_once(drawing: &mut Drawing, confirm_after_ms: u64, odd: Vec<Odd>) {
+    let at_machine = drawing.anybody();
+    let mut terms = Terms { waves_ppm: vec![share(1_000_000)], confirm_after_ms, ..drawing.terms() };
+    terms.max_failure_ppm = share(300_000);
+    drawing.happens(Act::Publish { at_machine, behaviour: Behaviour::Good, terms, odd });
+}
+
+/// A pool's budget shrinks while its last slots are held and its first may be free: whoever goes by the new one alone
+/// disrupts one node too many.
+fn squeeze(drawing: &mut Drawing) {
+    let pool = drawing.largest.clone();
+    drawing.happens(Act::Rebudget { pool: pool.clone(), budget_ppm: share(750_000) });
+    let unclear = |drawing: &mut Drawing| Behaviour::UnclearFor(MINUTE + drawing.roll(MINUTE));
+    let odd = drawing.some().into_iter().map(|machine| Odd { machine, behaviour: unclear(drawing) }).collect();
+    for_all_at_once(drawing, 2 * SECOND, odd);
+    drawing.now_ms += 8 * SECOND + drawing.roll(17 * SECOND);
+    drawing.happens(Act::Rebudget { pool, budget_ppm: share(50_000) });
+    for_all_at_once(drawing, 2 * SECOND, Vec::new());
+}
+
+/// A holder loses power in its trial, for less long than any pool presumes it lost after; others wait for its slot.
+fn silent_holder(drawing: &mut Drawing) {
+    for_all_at_once(drawing, 20 * SECOND, Vec::new());
+    drawing.now_ms += 10 * SECOND + drawing.roll(10 * SECOND);
+    let from = drawing.anybody();
+    drawing.happens(Act::PowerOffHolder { from, for_ms: 3 * MINUTE });
+}
+
+/// A holder's disk is lost under the last rollout that there is before the world is healed: nobody forgives it but the mesh.
+fn lost_holder(drawing: &mut Drawing) {
+    for_all_at_once(drawing, 20 * SECOND, Vec::new());
+    drawing.now_ms += 5 * SECOND + drawing.roll(20 * SECOND);
+    let from = drawing.anybody();
+    drawing.happens(Act::LoseHolder { from });
 }

@@ -65,6 +65,9 @@ pub struct Faults {
     /// Share of device steps before or after which the power fails.
     #[serde(rename = "power-in-steps-ppm")]
     pub power_in_steps: Ppm,
+    /// Share of claims after whose publication the power fails.
+    #[serde(rename = "power-in-claims-ppm")]
+    pub power_in_claims: Ppm,
     /// Share of stagings that fail.
     #[serde(rename = "staging-ppm")]
     pub staging: Ppm,
@@ -77,6 +80,7 @@ impl Default for Faults {
             repeated: Ppm::ZERO,
             power_in_effects: Ppm::ZERO,
             power_in_steps: Ppm::ZERO,
+            power_in_claims: Ppm::ZERO,
             staging: Ppm::ZERO,
         }
     }
