@@ -49,6 +49,7 @@ pub fn draw(seed: u64) -> Script {
     let rollout_keys = 1 + u32::try_from(roll(&mut dice, 2)).expect("below 2");
     let loss_ppm = often(&mut dice, 120_000);
     let mut faults = Faults {
+        power_in_words: Ppm::ZERO,
         power_in_claims: Ppm::ZERO,
         delay_ms: (1 + roll(&mut dice, 50), 1 + roll(&mut dice, 400)),
         repeated: often(&mut dice, 50_000),
@@ -91,6 +92,7 @@ pub fn draw(seed: u64) -> Script {
     drawing.dice = World::dice(seed ^ 0x6d75_7461);
     faults.power_in_claims = often(&mut drawing.dice, 100_000);
     faults::meet(&mut drawing, lasts_ms);
+    faults.power_in_words = often(&mut drawing.dice, 20_000);
     let mut acts = drawing.acts;
     acts.sort_by_key(|scheduled| scheduled.at_ms);
     let (story, cases, expect) = (String::new(), Vec::new(), Vec::new());

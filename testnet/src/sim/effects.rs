@@ -6,6 +6,7 @@ use groundswell_core::record::status::Phase;
 use groundswell_core::text::Reason;
 
 use super::machine::Disruption;
+use super::measure::signed;
 use super::world::{Due, World};
 
 impl World {
@@ -17,7 +18,7 @@ impl World {
             self.trace.update(&self.now_ms.to_le_bytes());
             self.trace.update(&index.to_le_bytes());
         }
-        let power_fails = self.chance(self.faults.power_in_effects) && !effects.is_empty();
+        let power_fails = self.loses_power(index) && !effects.is_empty();
         if power_fails {
             let kept = self.random(effects.len() as u64);
             effects.truncate(usize::try_from(kept).unwrap_or(0));
@@ -56,6 +57,13 @@ impl World {
                 self.stop(index);
             }
         }
+    }
+
+    /// Whether the power fails between the effects of what a machine has just handled.
+    fn loses_power(&mut self, index: u32) -> bool {
+        let signed = signed(self.machine(index));
+        let signs = signed > std::mem::replace(&mut self.machine_mut(index).signed, signed);
+        self.chance(self.faults.power_in_effects) || signs && self.chance(self.faults.power_in_words)
     }
 
     pub(super) fn run_effect(&mut self, index: u32, effect: Effect) {

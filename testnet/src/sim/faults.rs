@@ -13,6 +13,8 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 /// Before its end a seed of the shortest kind has room for what is to meet.
 const ROOM_MS: u64 = 2 * MINUTE;
+/// One wave of everybody.
+const AT_ONCE: &[u64] = &[1_000_000];
 
 /// A kind of fault.
 pub(super) struct Fault {
@@ -307,11 +309,11 @@ pub(super) fn meet(drawing: &mut Drawing, lasts_ms: u64) {
     }
 }
 
-/// A good release for everybody at once.
-fn for_all_at_once(drawing: &mut Drawing, confirm_after_ms: u64, odd: Vec<Odd>) {
+/// A good release for everybody, in these waves.
+fn good(drawing: &mut Drawing, waves: &[u64], confirm_after_ms: u64, odd: Vec<Odd>) {
     let at_machine = drawing.anybody();
-    let mut terms = Terms { waves_ppm: vec![share(1_000_000)], confirm_after_ms, ..drawing.terms() };
-    terms.max_failure_ppm = share(300_000);
+    let waves_ppm = waves.iter().map(|parts| share(*parts)).collect();
+    let terms = Terms { waves_ppm, confirm_after_ms, max_failure_ppm: share(300_000), ..drawing.terms() };
     drawing.happens(Act::Publish { at_machine, behaviour: Behaviour::Good, terms, odd });
 }
 
@@ -322,23 +324,24 @@ fn squeeze(drawing: &mut Drawing) {
     drawing.happens(Act::Rebudget { pool: pool.clone(), budget_ppm: share(750_000) });
     let unclear = |drawing: &mut Drawing| Behaviour::UnclearFor(MINUTE + drawing.roll(MINUTE));
     let odd = drawing.some().into_iter().map(|machine| Odd { machine, behaviour: unclear(drawing) }).collect();
-    for_all_at_once(drawing, 2 * SECOND, odd);
+    good(drawing, AT_ONCE, 2 * SECOND, odd);
     drawing.now_ms += 8 * SECOND + drawing.roll(17 * SECOND);
     drawing.happens(Act::Rebudget { pool, budget_ppm: share(50_000) });
-    for_all_at_once(drawing, 2 * SECOND, Vec::new());
+    good(drawing, AT_ONCE, 2 * SECOND, Vec::new());
 }
 
 /// A holder loses power in its trial, for less long than any pool presumes it lost after; others wait for its slot.
 fn silent_holder(drawing: &mut Drawing) {
-    for_all_at_once(drawing, 20 * SECOND, Vec::new());
+    good(drawing, AT_ONCE, 20 * SECOND, Vec::new());
     drawing.now_ms += 10 * SECOND + drawing.roll(10 * SECOND);
     let from = drawing.anybody();
     drawing.happens(Act::PowerOffHolder { from, for_ms: 3 * MINUTE });
 }
 
-/// A holder's disk is lost under the last rollout that there is before the world is healed: nobody forgives it but the mesh.
+/// A holder's disk is lost under the last rollout that there is before the world is healed: a later wave opens, and its slot
+/// is free, only once the mesh calls it silent.
 fn lost_holder(drawing: &mut Drawing) {
-    for_all_at_once(drawing, 20 * SECOND, Vec::new());
+    good(drawing, &[500_000, 1_000_000], 20 * SECOND, Vec::new());
     drawing.now_ms += 5 * SECOND + drawing.roll(20 * SECOND);
     let from = drawing.anybody();
     drawing.happens(Act::LoseHolder { from });

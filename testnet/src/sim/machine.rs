@@ -65,6 +65,8 @@ pub struct Machine {
     pub confirmed: Option<Confirmed>,
     /// The claim that it published last.
     pub claimed: Option<Published>,
+    /// How many records it has signed, by its own newest ones.
+    pub signed: u64,
     /// From whom a turn of a sync has come since its agent was started.
     pub sync_turns: BTreeSet<NodeId>,
     /// How long its agent was up and awake in its former runs, in milliseconds.

@@ -108,12 +108,13 @@ impl<F: Fn(&Script) -> Option<(String, u64)>> Shrinking<F> {
 
     /// Nothing goes wrong by itself.
     fn calm(&mut self) {
-        let calmer: [fn(&mut Script); 7] = [
+        let calmer: [fn(&mut Script); 8] = [
             |script| (script.loss_ppm, script.faults) = (Ppm::ZERO, Faults::default()),
             |script| script.loss_ppm = Ppm::ZERO,
             |script| script.faults.repeated = Ppm::ZERO,
             |script| script.faults.power_in_effects = Ppm::ZERO,
             |script| script.faults.power_in_steps = Ppm::ZERO,
+            |script| script.faults.power_in_words = Ppm::ZERO,
             |script| script.faults.power_in_claims = Ppm::ZERO,
             |script| script.faults.staging = Ppm::ZERO,
         ];

@@ -65,6 +65,9 @@ pub struct Faults {
     /// Share of device steps before or after which the power fails.
     #[serde(rename = "power-in-steps-ppm")]
     pub power_in_steps: Ppm,
+    /// Share of inputs that have a record signed, between whose effects the power fails.
+    #[serde(rename = "power-in-words-ppm")]
+    pub power_in_words: Ppm,
     /// Share of claims after whose publication the power fails.
     #[serde(rename = "power-in-claims-ppm")]
     pub power_in_claims: Ppm,
@@ -80,6 +83,7 @@ impl Default for Faults {
             repeated: Ppm::ZERO,
             power_in_effects: Ppm::ZERO,
             power_in_steps: Ppm::ZERO,
+            power_in_words: Ppm::ZERO,
             power_in_claims: Ppm::ZERO,
             staging: Ppm::ZERO,
         }
@@ -579,6 +583,7 @@ impl Machine {
             owned_up: BTreeSet::new(),
             confirmed: None,
             claimed: None,
+            signed: 0,
             sync_turns: BTreeSet::new(),
             up_before_ms: 0,
             paused_ms: 0,

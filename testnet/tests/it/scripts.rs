@@ -94,6 +94,13 @@ fn power_that_fails_with_every_claim_lets_nobody_start() {
 }
 
 #[test]
+fn power_that_fails_whenever_a_record_is_signed_has_nobody_say_what_it_does_not_know_afterwards() {
+    let (world, outcome) = played(FOUR, "5m", "faults = { power-in-words-ppm = 1000000 }", AT_ONCE);
+    assert_eq!(outcome.failure, None);
+    assert!(world.machines.iter().all(|machine| machine.life > 2), "{:?}", world.events);
+}
+
+#[test]
 fn of_two_operators_that_disagree_one_may_let_it_go_on() {
     let disagree = |how: &str| {
         let acts = format!(r#"{AT_ONCE}, {{ at = "15s", do = "disagree", at-machine = 0, and-machine = 3{how} }}"#);
@@ -129,6 +136,7 @@ fn what_must_meet_to_matter_is_drawn_in_some_seeds() {
         with(|act| matches!(act, Act::Disagree { goes_on: true, .. })),
         with(|act| matches!(act, Act::Rebudget { budget_ppm, .. } if budget_ppm.parts() == 750_000)),
         scripts.iter().filter(|script| script.faults.power_in_claims > Ppm::ZERO).count(),
+        scripts.iter().filter(|script| script.faults.power_in_words > Ppm::ZERO).count(),
     ];
     assert!(met.iter().all(|seeds| *seeds >= 30), "{met:?}");
 }
