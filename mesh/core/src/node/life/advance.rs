@@ -340,6 +340,7 @@ impl Life {
         self.kept.ends.begin(mission.release);
         self.kept.phase = Phase::Activating;
         self.now.hold = None;
+        self.now.staging = None;
         self.now.activated = None;
         self.now.build = Some(Contents::of(install).build());
         self.now.resumed = None;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Act, Life, Mission, Reverting};
 use crate::limits::OVERTAKE_AFTER_MS;
-use crate::record::status::{HoldCode, Outcome, Verdict};
+use crate::record::status::{HoldCode, Outcome, Phase, Verdict};
 use crate::text::Reason;
 use crate::time::Now;
 
@@ -60,12 +60,14 @@ impl Life {
         self.begin(now, mission, install, claim, acts);
         true
     }
+
     /// The same for the way back of a trial that this store knows nothing of, once peers have told under which claim that is: without
     /// one this node says nothing, for that would give its slot back.
     pub(super) fn overtake_the_orphan(&mut self, now: Now, mission: Option<&Mission>, acts: &mut Vec<Act>) {
-        let Some(orphan) = self.now.orphan.filter(|_| self.is_held_up(now) && self.kept.claim.is_some()) else { return };
+        // A claim of before the store was set back has its verdict, and stands no more.
+        let is_known = self.kept.claim.is_some() && self.kept.phase == Phase::Activating;
+        let Some(orphan) = self.now.orphan.filter(|_| is_known && self.is_held_up(now)) else { return };
         let Some(mission) = mission.filter(|mission| mission.release != orphan) else { return };
-        self.kept.rollout = Some(mission.seen.clone());
         if self.overtake(now, mission, acts) {
             self.now.orphan = None;
             self.now.recovered = true;

@@ -277,7 +277,11 @@ impl Life {
 
     /// Tried again with a growing pause; a full disk for as long as it takes, anything else a few times.
     fn failed_before_activation(&mut self, now: Now, fault: Fault, reason: Reason, acts: &mut Vec<Act>) {
-        let Some(seen) = self.kept.rollout.clone() else { return };
+        let Some(seen) = self.kept.rollout.clone() else {
+            // What is to end the way back of a trial that this store knows nothing of is no rollout of this node yet.
+            self.now.retry_at = Some(now.boot.after_ms(RETRY_LONGEST_MS));
+            return;
+        };
         let failures = match fault {
             Fault::DiskFull => {
                 self.kept.tries = None;

@@ -23,7 +23,9 @@ impl Life {
     /// it then, unless it fails. One that ends again and again uses up the starts that its supervisor gives it.
     pub(super) fn has_just_begun(&self, now: Now, attempt: &Attempt) -> Option<Time> {
         let resumed = self.now.resumed.filter(|_| self.now.company.is_some() && self.healthy() != Some(false))?;
-        (now.boot < resumed.after_ms(attempt.confirm_after_ms.max(LOOK_AFTER_WAKING_MS))).then_some(resumed)
+        // Of one that is awake for moments nothing is known in any of them, however many they are.
+        let begun = self.now.woke.map_or(resumed, |woke| woke.max(resumed));
+        (now.boot < begun.after_ms(attempt.confirm_after_ms.max(LOOK_AFTER_WAKING_MS))).then_some(resumed)
     }
 
     /// Why the health of the version on trial is not decided although its time is over, where that is no fault of its own: a

@@ -222,12 +222,17 @@ fn s1_a_newer_release_takes_the_place_of_an_orphan_whose_way_back_does_not_end_o
     let reason = Reason::lossy("no");
     life.report(now(LONG), Report::StageFailed { release: newer().release, fault: Fault::Broken, reason });
     assert_eq!(others(&mut life, LONG, &newer()), [], "it pauses");
+    assert_eq!(life.section().rollout, None, "it has begun nothing of that rollout");
     life.report(now(LONG), Report::Staged { release: newer().release });
     assert!(matches!(asked(&mut life, LONG, &newer())[..], [Step::Activate { claim, .. }] if claim == name(5)));
     assert_eq!((life.now.orphan, life.kept.verdicts.len(), life.kept.denied.len()), (None, 0, 0));
     life.report(now(LONG), Report::Activated { release: newer().release });
     life.report(now(LONG), Report::Health(Health::Healthy));
     assert_eq!(asked(&mut life, LONG + 6 * SECOND, &newer()), [Step::Confirm { release: newer().release }]);
+    // A claim that the set-back store remembers is none that stands.
+    let mut life = orphan();
+    (life.kept.phase, life.kept.claim) = (Phase::Soaked, Some(claim.clone()));
+    assert_eq!(others(&mut life, LONG, &newer()), []);
     // One whose way back ends is over, as ever.
     let mut life = orphan();
     life.take_back(&claim);

@@ -256,17 +256,22 @@ fn a_machine_that_is_never_awake_for_long_is_looked_at_in_all_its_stretches_toge
         });
         assert_eq!(asks, Some(confirmed), "awake for {awake} s at a time");
     }
-    // The agent itself comes to an end of its time as well.
-    let ordered = mission("r", 2);
-    let mut life = activating(&ordered);
-    life.now.company = Some(true);
-    life.report(now(SECOND), Report::Activated { release: ordered.release });
-    let over = ordered.upgrade_timeout_ms / SECOND + 60;
-    let ends = (2..over).find(|second| {
-        let at = woken_at(second * SECOND, second / 20 * asleep);
-        !advance_at(&mut life, at, &ordered).is_empty()
-    });
-    assert!(ends.is_some(), "it is left, or blamed, and does not wait for ever");
+    // The agent itself comes to an end of its time as well, and nobody is to blame for what nobody could look at.
+    for (awake, answered) in [(20, true), (4, true), (4, false), (20, false)] {
+        let ordered = Mission { confirm_after_ms: 60 * SECOND, ..mission("r", 2) };
+        let mut life = activating(&ordered);
+        life.now.company = Some(answered);
+        life.report(now(SECOND), Report::Activated { release: ordered.release });
+        life.report(now(SECOND), Report::Health(Health::Healthy));
+        let over = ordered.upgrade_timeout_ms / SECOND + 200;
+        let mut asked =
+            (2..over).flat_map(|second| advance_at(&mut life, woken_at(second * SECOND, second / awake * asleep), &ordered));
+        let first = asked.next();
+        let may_be = matches!(first, Some(Step::Revert { at_fault: false, .. })) || (awake == 20 && answered);
+        assert!(may_be, "awake for {awake} s at a time, answered: {answered}: {first:?}");
+        let unproven = life.kept.attempt.as_ref().is_some_and(|it| it.reverting.as_ref().is_some_and(|it| it.unproven));
+        assert!(!unproven, "awake for {awake} s at a time");
+    }
 }
 
 #[test]
