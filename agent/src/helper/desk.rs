@@ -105,9 +105,7 @@ struct Again {
 impl Again {
     /// The next try after so many: it stops and starts things, and is done again after twice the time of before.
     fn after(tries: u32) -> Self {
-        let Pauses { first, longest, .. } = Pauses::default();
-        let pause = first.saturating_mul(1_u32 << tries.min(8)).min(longest);
-        Self { tries, at: Instant::now() + pause }
+        Self { tries, at: Instant::now() + Pauses::default().after(tries) }
     }
 }
 

@@ -21,7 +21,7 @@ use groundswell_core::text::{Product, Reason};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::account::{Account, AccountError};
 use super::archive::{OfferError, Pins};
@@ -335,16 +335,26 @@ async fn recover(shared: Arc<Shared>, product: Product, begun: oneshot::Sender<(
     }
 }
 
+/// From now on, each after a pause.
+fn looks() -> Interval {
+    let mut looks = interval_at(Instant::now() + TIDY_EVERY, TIDY_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    looks
+}
+
+/// Waits for the next look. `false`: the helper stops.
+async fn is_time(looks: &mut Interval, stopping: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = stopping.wait_for(|stopping| *stopping) => false,
+        _ = looks.tick() => true,
+    }
+}
+
 /// Looks after a product's ground until the helper stops; while an order is under way it is looked at the next time. No product
 /// waits for what another's takes.
 async fn tidy(desk: SharedDesk, mut stopping: watch::Receiver<bool>) {
-    let mut looks = interval_at(Instant::now() + TIDY_EVERY, TIDY_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            _ = looks.tick() => {}
-        }
+    let mut looks = looks();
+    while is_time(&mut looks, &mut stopping).await {
         if let Ok(mut desk) = desk.try_lock()
             && let Some(desk) = desk.as_mut().filter(|_| !*stopping.borrow())
         {
@@ -356,13 +366,8 @@ async fn tidy(desk: SharedDesk, mut stopping: watch::Receiver<bool>) {
 /// Looks for the documents until the helper stops.
 async fn look_again(shared: Arc<Shared>) {
     let mut stopping = shared.stopping.clone();
-    let mut looks = interval_at(Instant::now() + TIDY_EVERY, TIDY_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = stopping.wait_for(|stopping| *stopping) => return,
-            _ = looks.tick() => {}
-        }
+    let mut looks = looks();
+    while is_time(&mut looks, &mut stopping).await {
         shared.look().await;
     }
 }

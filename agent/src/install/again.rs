@@ -60,16 +60,9 @@ impl Unfinished {
 
     /// What is to be done again at this look.
     pub(super) fn due(&mut self) -> Option<Step> {
-        let both =
-            [&mut self.way, &mut self.stage].map(|again| again.as_mut().and_then(|it| it.is_due().then(|| it.step.clone())));
-        let [way, stage] = both;
-        // One at a time: the other is due at the next look.
-        if way.is_some()
-            && let (Some(_), Some(again)) = (&stage, &mut self.stage)
-        {
-            again.looks_left = 1;
-        }
-        way.or(stage)
+        let due = |again: &mut Option<Again>| again.as_mut().and_then(|it| it.is_due().then(|| it.step.clone()));
+        // One at a time: a stage does not miss this look, but has it after the way back.
+        due(&mut self.way).or_else(|| due(&mut self.stage))
     }
 
     fn of_its_kind(&mut self, step: &Step) -> &mut Option<Again> {

@@ -40,6 +40,14 @@ impl Default for Pauses {
     }
 }
 
+impl Pauses {
+    /// The pause after so many tries.
+    #[must_use]
+    pub fn after(&self, tries: u32) -> Duration {
+        self.first.saturating_mul(1_u32 << tries.min(8)).min(self.longest)
+    }
+}
+
 /// How the way back went.
 pub(super) enum WayBack {
     /// To its end.
@@ -81,16 +89,11 @@ impl Executor {
     /// What a way back still has to write comes before anything that it could be written over. It waits for the disk, for as long as
     /// that takes.
     pub(super) fn owing(&self, step: &Step) -> Option<Outcome> {
+        let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
         let report = match step {
             _ if !self.owes() => return None,
-            Step::Stage { install } => {
-                let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
-                Report::StageFailed { release: install.release, fault: Fault::DiskFull, reason }
-            }
-            Step::Activate { install, .. } => {
-                let reason = Reason::lossy("the disk does not let the end of the last upgrade be written down");
-                Report::ActivateFailed { release: install.release, reason, at_fault: false }
-            }
+            Step::Stage { install } => Report::StageFailed { release: install.release, fault: Fault::DiskFull, reason },
+            Step::Activate { install, .. } => Report::ActivateFailed { release: install.release, reason, at_fault: false },
             _ => return None,
         };
         Some(Outcome::Report(report))
@@ -104,7 +107,7 @@ impl Executor {
             WayBack::Done => Some(Ok(())),
             WayBack::Stopping => None,
             WayBack::Unfinished(unfinished) => {
-                let pause = self.pauses.first.saturating_mul(1_u32 << tries.min(8)).min(self.pauses.longest);
+                let pause = self.pauses.after(tries);
                 tracing::error!(product = %self.product, failure = %unfinished.failure, ?pause, "cannot go back yet; tried again");
                 self.pending.clear();
                 stoppable(&mut self.stopping, sleep(pause)).await.ok()?;

@@ -118,19 +118,24 @@ async fn what_does_not_end_when_it_is_told_to_is_killed() {
     }
 }
 
-#[tokio::test]
-async fn a_command_that_fails_during_a_stop_tells_nothing_of_the_release() {
-    let workshop = with("run", "echo $$ > up; while ! test -e go; do sleep 0.01; done; exit 3");
-    let (mut executor, stop, step) = ready(&workshop, "run", Grace { by_itself: LONG, told: LONG }).await;
-    let mut executing = Box::pin(executor.execute(&step));
+/// The device is to stop while the step's command is at work, and that ends by itself then.
+async fn is_stopped_at_work(mut executor: Executor, step: &Step, stop: &watch::Sender<bool>, workshop: &Workshop) {
+    let mut executing = Box::pin(executor.execute(step));
     tokio::select! {
         outcome = &mut executing => panic!("{outcome:?}"),
-        () = is_at_work(&workshop) => {}
+        () = is_at_work(workshop) => {}
     }
     stop.send_replace(true);
     workshop.touch("go");
     assert_eq!(executing.await, Outcome::Stopping);
     executor.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_command_that_fails_during_a_stop_tells_nothing_of_the_release() {
+    let workshop = with("run", "echo $$ > up; while ! test -e go; do sleep 0.01; done; exit 3");
+    let (executor, stop, step) = ready(&workshop, "run", Grace { by_itself: LONG, told: LONG }).await;
+    is_stopped_at_work(executor, &step, &stop, &workshop).await;
     // The next start does it again.
     fs::remove_file(workshop.path("go")).unwrap();
     let again = with_script_of(&workshop, "echo again >> started");
@@ -177,15 +182,7 @@ async fn a_way_back_stops_between_two_of_its_steps_and_the_next_start_goes_on() 
     }
     let reason = groundswell_core::text::Reason::lossy("unhealthy");
     let leave = Step::Revert { release: two.release, reason, at_fault: true };
-    let mut executing = Box::pin(executor.execute(&leave));
-    tokio::select! {
-        outcome = &mut executing => panic!("{outcome:?}"),
-        () = is_at_work(&workshop) => {}
-    }
-    stop.send_replace(true);
-    workshop.touch("go");
-    assert_eq!(executing.await, Outcome::Stopping);
-    executor.shutdown().await;
+    is_stopped_at_work(executor, &leave, &stop, &workshop).await;
     assert_eq!(workshop.lines("started"), ["start 1.0", "start 2.0"], "each of them may take as long as a stop allows");
     let recovered = workshop.executor().await.recover().await.unwrap();
     assert_eq!(recovered.reverted.map(|(release, _)| release), Some(two.release));
