@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// What is to be published.
 #[derive(Default)]
 pub(crate) struct Gathered {
-    /// Documents in the order of their kinds: what others refer to comes first.
+    /// Documents in an order in which a stranger can accept them.
     pub(crate) documents: Vec<Named>,
     /// Files of releases.
     pub(crate) files: Vec<NamedFile>,
@@ -26,6 +26,12 @@ pub(crate) struct Gathered {
     pub(crate) fleet: Option<PathBuf>,
     /// Documents that lack signatures and are left out, with what they lack.
     pub(crate) half_signed: Vec<String>,
+}
+
+/// What a published document says; `None` where it cannot be read, and nobody takes it.
+fn body(published: &[u8]) -> Option<Body> {
+    let envelope = Envelope::parse(published).ok()?;
+    Body::parse(envelope.kind, &envelope.body).ok()
 }
 
 impl Gathered {
@@ -45,7 +51,7 @@ impl Gathered {
         for path in loose {
             gathered.loose_file(path)?;
         }
-        gathered.documents.sort_by_key(|document| (document.kind, document.digest));
+        gathered.documents.sort_by_cached_key(|document| (body(&document.bytes).map(|body| body.order()), document.digest));
         gathered.documents.dedup_by_key(|document| document.digest);
         gathered.files.sort_by_key(|file| (file.sha256, file.release));
         gathered.files.dedup_by_key(|file| (file.sha256, file.release));
@@ -128,10 +134,7 @@ impl Gathered {
 
     fn releases(&self) -> Vec<Release> {
         let manifests = self.documents.iter().filter(|document| document.kind == Kind::Release);
-        let bodies = manifests.filter_map(|document| {
-            let envelope = Envelope::parse(&document.bytes).ok()?;
-            Body::parse(envelope.kind, &envelope.body).ok()
-        });
+        let bodies = manifests.filter_map(|document| body(&document.bytes));
         bodies.filter_map(|body| if let Body::Release(release) = body { Some(release) } else { None }).collect()
     }
 }

@@ -41,7 +41,7 @@ impl Known {
         let shelf = folder.shelf();
         let wanted = shelf.inventory().filter(|(_, kind)| matches!(kind, Kind::Fleet | Kind::Node | Kind::Token));
         let mut documents: Vec<_> = wanted.collect();
-        documents.sort_by_key(|(_, kind)| *kind);
+        documents.sort_by_key(|(digest, _)| shelf.order(digest));
         let documents = documents.into_iter().filter_map(|(digest, _)| shelf.envelope(&digest)).map(<[u8]>::to_vec).collect();
         Self { fleet: folder.id(), documents }
     }

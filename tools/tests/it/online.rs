@@ -7,6 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use groundswell_core::digest::Digest;
+use groundswell_core::documents::envelope::Envelope;
+use groundswell_core::documents::fleet::Fleet;
+use groundswell_core::documents::{Body, Kind};
+use groundswell_core::trust::signing::SecretKey;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -221,6 +226,28 @@ fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
     assert!(desk.fails(2, &[&["publish", "nowhere.json"], &socket[..]].concat()).contains("nowhere.json"));
     assert!(desk.fails(2, &[&["rollouts", "r9"], &socket[..]].concat()).contains("no rollout r9"));
     assert!(desk.fails(2, &[&["explain", "xyz"], &socket[..]].concat()).contains("xyz is not configured"));
+}
+
+#[test]
+fn l2_a_fleet_folder_of_many_versions_is_published_in_their_order() {
+    let desk = desk_with_release();
+    let agent = start(&desk, "a1", &[]);
+    // As root signs them, one after the other, each in a file of its own.
+    let root = SecretKey::from_pem(&desk.read("keys/root.pem")).unwrap();
+    let first = Envelope::parse(desk.read("fleet/fleet-1.json").as_bytes()).unwrap();
+    let mut previous = first.digest();
+    let Body::Fleet(mut fleet) = Body::parse(Kind::Fleet, &first.body).unwrap() else { panic!("a fleet document") };
+    for version in 2..=9 {
+        fleet = Fleet { fleet: Some(first.digest()), version, previous: Some(previous), ..fleet };
+        let body = Body::Fleet(fleet.clone()).encode();
+        previous = Digest::of(&body);
+        let signatures = vec![root.endorse(&body)];
+        let published = Envelope { kind: Kind::Fleet, body, signatures }.to_bytes();
+        desk.write(&format!("fleet/fleet-{version}.json"), std::str::from_utf8(&published).unwrap());
+    }
+    desk.done(&["publish", "fleet", "--socket", agent.socket.as_str()]);
+    let status = desk.json(&["status", "--socket", agent.socket.as_str()]);
+    assert_eq!(status["fleetVersion"], 9);
 }
 
 #[test]

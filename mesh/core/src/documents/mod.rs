@@ -101,6 +101,20 @@ impl Body {
         Ok(body)
     }
 
+    /// The order in which a stranger can accept documents: fleet documents one after the other, then what keys sign that they
+    /// name; predecessors before successors.
+    #[must_use]
+    pub fn order(&self) -> (u8, u64) {
+        match self {
+            Self::Fleet(fleet) => (0, fleet.version),
+            Self::Roster(roster) => (1, roster.version),
+            Self::Token(_) => (2, 0),
+            Self::Node(certificate) => (3, certificate.serial),
+            Self::Release(release) => (4, release.sequence.get()),
+            Self::Rollout(rollout) => (5, rollout.generation.get()),
+        }
+    }
+
     /// Every structural rule of its kind that needs no other document. The tools call it before they sign.
     ///
     /// # Errors

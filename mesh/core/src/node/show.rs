@@ -267,7 +267,7 @@ impl Node {
         let others = self.shelf.inventory().filter_map(|(digest, kind)| Some((digest, kind, self.shelf.envelope(&digest)?)));
         let rosters = self.shelf.rosters().filter_map(|(digest, _)| Some((digest, Kind::Roster, self.shelf.envelope(&digest)?)));
         let mut all: Vec<_> = others.chain(rosters).collect();
-        all.sort_by_key(|(digest, kind, _)| (*kind, *digest));
+        all.sort_by_key(|(digest, ..)| (self.shelf.order(digest), *digest));
         all.into_iter()
     }
 }

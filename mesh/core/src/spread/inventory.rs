@@ -20,8 +20,8 @@ pub(super) enum Item {
 /// A document that sync carries. Ordered as a stranger can accept them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Paper {
-    /// Lower ones come first: fleet documents, then certificates, then what they sign for.
-    pub rank: u32,
+    /// Lower ones come first: [`crate::documents::Body::order`].
+    pub order: (u8, u64),
     /// Its body digest.
     pub digest: Digest,
 }

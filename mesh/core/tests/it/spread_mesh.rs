@@ -59,7 +59,7 @@ impl Papers {
         let digest = Digest::of(body);
         let known = self.0.iter().find(|(known, _)| *known == digest).and_then(|(_, known)| known.last());
         if known < Some(signatures) {
-            let paper = Paper { rank: 0, digest };
+            let paper = Paper { order: (0, 0), digest };
             self.1.put(paper.sync_id(u64::from(*signatures)), paper);
         }
         match self.0.iter_mut().find(|(known, _)| *known == digest) {

@@ -3,6 +3,7 @@
 use groundswell_core::documents::Body;
 use groundswell_core::documents::fleet::Fleet;
 use groundswell_core::documents::rejection::Reason;
+use groundswell_core::spread::{Documents, Paper};
 
 use crate::fixture::{Fixture, at, crypto, digest, node, offer, refused, role, secret, sign};
 
@@ -63,6 +64,30 @@ fn k5_a_node_walks_three_versions_each_signed_by_the_root_before_and_its_own() {
     shelf.offer(&three_bytes, false, at(400 * 86_400), &crypto()).unwrap();
     assert_eq!(shelf.fleet().unwrap().version, 3);
     assert_eq!(shelf.inventory().count(), 3, "all versions stay for those who walk later");
+}
+
+#[test]
+fn l2_one_sync_brings_every_version_that_a_node_missed_and_what_the_last_one_vouches_for() {
+    let fixture = Fixture::new();
+    let mut shelf = fixture.shelf();
+    let mut newest = fixture.fleet.clone();
+    let enroll = secret(61);
+    for number in 2..=12 {
+        newest = version(&fixture, &newest, number);
+        newest.roles.enroll = role(&[&enroll], 1);
+        offer(&mut shelf, &sign(&Body::Fleet(newest.clone()), &[&fixture.root])).unwrap();
+    }
+    let certificate = sign(&Body::Node(fixture.certificate(31, 1)), &[&enroll]);
+    offer(&mut shelf, &certificate).unwrap();
+    // As sync gives them, whatever their digests.
+    let mut papers: Vec<Paper> = Documents::inventory(&shelf).range(&[]).map(|(_, paper)| *paper).collect();
+    papers.sort();
+    let mut missed_them = fixture.shelf();
+    for paper in papers {
+        offer(&mut missed_them, shelf.envelope(&paper.digest).unwrap()).unwrap();
+    }
+    assert_eq!(missed_them.fleet().unwrap().version, 12);
+    assert!(missed_them.member(&node(31), at(3600)).is_ok());
 }
 
 #[test]

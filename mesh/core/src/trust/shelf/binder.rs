@@ -36,8 +36,7 @@ pub(super) struct Binder {
 
 impl Held {
     fn paper(&self, digest: Digest) -> (SyncId, Paper) {
-        let rank = Kind::ALL.iter().position(|kind| *kind == self.body.kind());
-        let paper = Paper { rank: rank.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(u32::MAX), digest };
+        let paper = Paper { order: self.body.order(), digest };
         // The envelope holds verified signatures only: its hash changes when one is added.
         let [a, b, c, d, e, f, g, h, ..] = self.published.0;
         (paper.sync_id(u64::from_le_bytes([a, b, c, d, e, f, g, h])), paper)

@@ -174,7 +174,7 @@ impl Shelf {
         let mut ready = Vec::new();
         for bytes in envelopes {
             match verify::read(&bytes) {
-                Ok((_, body)) => ready.push((restore_order(&body), bytes)),
+                Ok((_, body)) => ready.push((body.order(), bytes)),
                 Err(rejection) => refused.push((bytes, rejection)),
             }
         }
@@ -380,6 +380,12 @@ impl Shelf {
         self.held.get(digest).map(|held| &held.signers)
     }
 
+    /// Where a document that is here stands in the order in which a stranger can accept them: [`Body::order`].
+    #[must_use]
+    pub fn order(&self, digest: &Digest) -> Option<(u8, u64)> {
+        self.held.get(digest).map(|held| held.body.order())
+    }
+
     /// Everything that sync carries, in order of digests; rosters are fetched instead.
     pub fn inventory(&self) -> impl Iterator<Item = (Digest, Kind)> + '_ {
         self.held.iter().map(|(digest, held)| (*digest, held.body.kind())).filter(|(_, kind)| *kind != Kind::Roster)
@@ -444,17 +450,5 @@ fn add_rival(rivals: &Rivals, digest: Digest, what: &str) -> Result<(Rivals, Opt
             Ok((pair.to_vec(), Some(pair)))
         }
         _ => Err(Rejection::new(Reason::Conflict, "type", format!("two other bodies of {what} are kept as proof already"))),
-    }
-}
-
-/// Fleets in order, then what they verify; predecessors before successors.
-fn restore_order(body: &Body) -> (u8, u64) {
-    match body {
-        Body::Fleet(fleet) => (0, fleet.version),
-        Body::Roster(roster) => (1, roster.version),
-        Body::Token(_) => (2, 0),
-        Body::Node(certificate) => (3, certificate.serial),
-        Body::Release(release) => (4, release.sequence.get()),
-        Body::Rollout(rollout) => (5, rollout.generation.get()),
     }
 }
