@@ -145,6 +145,16 @@ pub enum Source {
     Store,
 }
 
+impl Source {
+    /// Who delivered it; `None` for what was here, or was handed over here.
+    pub(super) fn peer(&self) -> Option<NodeId> {
+        match self {
+            Self::Gossip { peer, .. } | Self::Peer(peer) | Self::Visit { keeper: peer, .. } => Some(*peer),
+            Self::Local { .. } | Self::Store => None,
+        }
+    }
+}
+
 /// Facts from the device, each about one product. The device executes; it decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {

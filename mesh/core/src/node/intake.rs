@@ -14,7 +14,7 @@ use super::{Node, open};
 use crate::digest::Digest;
 use crate::documents::Kind;
 use crate::documents::envelope::Envelope;
-use crate::documents::rejection::Rejection;
+use crate::documents::rejection::{Reason as Code, Rejection};
 use crate::lease::claim::SeenClaim;
 use crate::node_id::NodeId;
 use crate::record::ledger::Merged;
@@ -49,6 +49,9 @@ impl Node {
                 for dropped in &offered.dropped {
                     self.forget_document(dropped);
                 }
+                if news && !is_roster {
+                    self.spread.note_document(now.boot, source.peer());
+                }
                 if self.shelf.floor_time() != floor_time {
                     self.persist(&StoreKey::FloorTime, Some(encode(&self.shelf.floor_time())));
                 }
@@ -69,11 +72,12 @@ impl Node {
                 if roster.is_some_and(|digest| self.asked_rosters.remove(&digest)) {
                     self.ask_for_rosters();
                 }
-                let peer = match source {
-                    Source::Gossip { peer, .. } | Source::Peer(peer) | Source::Visit { keeper: peer, .. } => Some(peer),
-                    Source::Local { .. } | Source::Store => None,
-                };
-                self.tell(Event::DocumentRejected { peer, rejection: rejection.clone() });
+                if let Source::Gossip { peer, .. } = source
+                    && may_be_early(&rejection)
+                {
+                    self.spread.note_early(now.boot, peer);
+                }
+                self.tell(Event::DocumentRejected { peer: source.peer(), rejection: rejection.clone() });
                 Err(rejection)
             }
         };
@@ -266,4 +270,9 @@ impl Node {
     pub(super) fn tell(&mut self, event: Event) {
         self.effects.push(Effect::Event(event));
     }
+}
+
+/// Whether a document that is refused so may be taken once another one is here: a fleet document.
+fn may_be_early(rejection: &Rejection) -> bool {
+    matches!(rejection.reason, Code::Fleet | Code::UnknownKey | Code::Threshold | Code::Product)
 }

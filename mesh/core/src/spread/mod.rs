@@ -51,6 +51,10 @@ const SYNC_BEGUN: usize = 4;
 const SYNC_SECOND_MS: u64 = 2_000;
 /// After a session that was given up.
 const SYNC_AGAIN_MS: u64 = 5_000;
+/// Gossip may not go over a link that is younger than this: both sides must have joined its topic and let each other in …
+const YOUNG_MS: u64 = 10_000;
+/// … so what came meanwhile, or by gossip in the wrong order, goes over that link by a sync of its own, so long after it.
+const SYNC_MISSED_MS: u64 = 3_000;
 
 /// The documents that sync carries, as the trust room keeps them.
 pub trait Documents {
@@ -95,6 +99,10 @@ pub struct Spread {
     accepted: BTreeMap<NodeId, Session>,
     /// With whom to begin a session, and from when on.
     due: BTreeMap<NodeId, Time>,
+    /// Links that gossip may not go over yet, and until when.
+    young: BTreeMap<NodeId, Time>,
+    /// With whom to sync, beside the first and the periodic ones, because gossip may have brought too little.
+    missed: BTreeMap<NodeId, Time>,
     /// It pays for its bytes.
     lean: bool,
     periodic_at: Option<Time>,
@@ -125,6 +133,8 @@ impl Spread {
             begun: BTreeMap::new(),
             accepted: BTreeMap::new(),
             due: BTreeMap::new(),
+            young: BTreeMap::new(),
+            missed: BTreeMap::new(),
             lean: false,
             periodic_at: None,
             periodic_latest: Time(0),
@@ -146,6 +156,7 @@ impl Spread {
         self.push.peer_up(peer);
         let wait_ms = if self.me < peer { 0 } else { SYNC_SECOND_MS + self.rng.next_u64() % SYNC_SECOND_MS };
         self.due.insert(peer, now.after_ms(wait_ms));
+        self.young.insert(peer, now.after_ms(YOUNG_MS));
         if self.periodic_at.is_none() {
             self.schedule_periodic(now);
         }
@@ -168,17 +179,35 @@ impl Spread {
         self.begun.remove(peer);
         self.accepted.remove(peer);
         self.due.remove(peer);
+        self.young.remove(peer);
+        self.missed.remove(peer);
     }
 
     /// The ledger's entry under `key` changed: by this node itself (`from` is `None`), or heard from a peer, verified and
     /// merged. It goes to the neighbours in the next batch. Call it after every [`Ledger::merge`] that said `New` or
-    /// `Convicted`, before the next frame is handled. Documents need no such call: gossip and sync carry them.
+    /// `Convicted`, before the next frame is handled.
     pub fn note_new(&mut self, now: Time, key: RecordKey, from: Option<NodeId>) {
         let quietly = from.is_some() && self.quiet.remove(&key);
         if from.is_some() {
             self.news_at = Some(now);
         }
         self.push.note_new(now, key, from, quietly, &mut self.rng);
+    }
+
+    /// A document is new or changed here, published here (`from` is `None`) or heard from a peer. Gossip and sync carry it: over
+    /// the links that are too young for gossip it goes by a sync, also where the first one of such a link was under way already.
+    pub fn note_document(&mut self, now: Time, from: Option<NodeId>) {
+        self.young.retain(|_, until| *until > now);
+        let over = self.young.keys().filter(|peer| Some(**peer) != from);
+        self.missed.extend(over.map(|peer| (*peer, now.after_ms(SYNC_MISSED_MS))));
+    }
+
+    /// Gossip brought a document from this peer before what it needs, e.g. a certificate before the fleet document that names
+    /// its signer: it brings neither again, and a sync brings both.
+    pub fn note_early(&mut self, now: Time, from: NodeId) {
+        if self.push.is_up(&from) {
+            self.missed.entry(from).or_insert(now.after_ms(SYNC_MISSED_MS));
+        }
     }
 
     /// Sends the entry under `key` to these connected peers at the next wake-up, whatever the links are and whatever the
@@ -299,6 +328,7 @@ impl Spread {
                 self.sync_with(now, &peer);
             }
         }
+        self.sync_missed(now);
         while self.may_begin(now)
             && let Some(peer) = self.next_due(now)
         {
@@ -306,6 +336,19 @@ impl Spread {
             let (session, frame) = Session::begin(now, self.rng.next_u64(), &Inventory::of(ledger, documents));
             self.begun.insert(peer, session);
             self.out.push((peer, frame.encode()));
+        }
+    }
+
+    /// Begins the sync for what gossip may not have brought, once no session that may have begun before it runs there.
+    fn sync_missed(&mut self, now: Time) {
+        let due: Vec<NodeId> = self.missed.iter().filter(|(_, at)| **at <= now).map(|(peer, _)| *peer).collect();
+        for peer in due {
+            if self.begun.contains_key(&peer) || self.accepted.contains_key(&peer) {
+                self.missed.insert(peer, now.after_ms(SYNC_MISSED_MS));
+            } else {
+                self.missed.remove(&peer);
+                self.sync_with(now, &peer);
+            }
         }
     }
 
@@ -356,6 +399,13 @@ impl Spread {
         let startable = self.due.iter().filter(|(peer, _)| !self.begun.contains_key(*peer)).map(|(_, at)| *at);
         let free_at = self.begun.values().map(|session| session.active_at.after_ms(SYNC_STALLED_MS)).max();
         let begin = startable.min().filter(|_| self.begun.len() < SYNC_BEGUN).map(|at| free_at.map_or(at, |free| at.max(free)));
-        self.push.next_wakeup().into_iter().chain(patience).chain(begin).chain(self.periodic_at).min()
+        self.push
+            .next_wakeup()
+            .into_iter()
+            .chain(patience)
+            .chain(begin)
+            .chain(self.missed.values().copied())
+            .chain(self.periodic_at)
+            .min()
     }
 }

@@ -57,6 +57,59 @@ fn equal_maps_cost_less_than_two_kilobytes() {
 }
 
 #[test]
+fn m2_a_document_that_comes_while_a_link_is_young_does_not_wait_for_the_next_round() {
+    // During its first sync, and between that and the moment from which gossip goes over it.
+    for after_ms in [0, 25, 50, 500, 9_000] {
+        let (mut mesh, one, other) = two(20, 10);
+        mesh.connect(one, other);
+        mesh.run(after_ms);
+        let now = mesh.now;
+        let station = mesh.at(one);
+        station.papers.offer(b"published just now\x01".to_vec());
+        station.spread.note_document(now, None);
+        mesh.run(8_000);
+        assert!(mesh.agree(), "it came {after_ms} ms after the link");
+    }
+}
+
+#[test]
+fn m2_what_gossip_brought_too_early_is_made_good_by_a_sync_with_who_brought_it() {
+    let (mut mesh, one, other) = two(20, 10);
+    mesh.connect(one, other);
+    mesh.run(20_000);
+    mesh.at(one).papers.offer(b"what it needs\x01".to_vec());
+    let now = mesh.now;
+    mesh.at(other).spread.note_early(now, one);
+    // Again and again costs no more than once.
+    mesh.at(other).spread.note_early(now, one);
+    mesh.run(5_000);
+    assert!(mesh.agree());
+    assert_eq!(mesh.at(one).synced.len(), 2);
+    // One that is no peer is nobody to sync with.
+    let now = mesh.now;
+    mesh.at(other).spread.note_early(now, node(77));
+    mesh.run(5_000);
+    assert_eq!(mesh.at(other).synced.len(), 2);
+}
+
+#[test]
+fn what_came_over_a_young_link_or_before_it_costs_no_second_sync() {
+    let (mut mesh, one, other) = two(20, 10);
+    mesh.at(one).spread.note_document(Time(0), None);
+    mesh.connect(one, other);
+    mesh.run(1_000);
+    let now = mesh.now;
+    mesh.at(other).spread.note_document(now, Some(one));
+    mesh.run(20_000);
+    assert_eq!(mesh.at(one).synced, [other]);
+    // And on an old link gossip is enough.
+    let now = mesh.now;
+    mesh.at(one).spread.note_document(now, None);
+    mesh.run(10_000);
+    assert_eq!(mesh.at(one).synced, [other]);
+}
+
+#[test]
 fn a_few_differences_among_many_cost_little() {
     let (mut mesh, one, other) = two(20_000, 0);
     let ledger = mesh.at(one).ledger.clone();
