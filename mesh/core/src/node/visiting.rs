@@ -124,6 +124,10 @@ impl Node {
             self.visiting.in_vain = 0;
             self.tell(Event::OuterDoor { why: why.clone() });
         }
+        let refused = matches!(self.visiting.why, Some(Why::NotMember(_)));
+        if refused && self.shelf.member(&self.me, now.wall).is_ok() {
+            self.neighbours.hurry(now.boot);
+        }
         self.visiting.why = why;
         if self.visiting.why.is_none() || now.boot < self.visiting.next_at {
             return;

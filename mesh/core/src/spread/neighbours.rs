@@ -194,6 +194,12 @@ impl Neighbours {
         }
     }
 
+    /// Whoever refused this node may let it in now: it waits for no pause, and for no dial that it was refused at.
+    pub fn hurry(&mut self, now: Time) {
+        self.attempts.clear();
+        self.wake_by(now);
+    }
+
     /// The last link to a peer is gone.
     pub fn peer_down(&mut self, now: Time, peer: &NodeId) {
         self.passing.remove(peer);

@@ -363,6 +363,25 @@ fn an_expired_certificate_sends_a_node_visiting_at_once_and_a_newer_one_ends_it(
 }
 
 #[test]
+fn l2_whoever_is_a_member_again_dials_at_once_whoever_refused_it_before() {
+    let fixture = Fixture::new();
+    let mut bench = Bench::new(&fixture, Vec::new(), &["/ip4/192.0.2.1/tcp/7070"]);
+    bench.document(fixture.fleet_bytes());
+    let short = Certificate { expires_at: Some(at(3600 + 60)), ..fixture.certificate(31, 1) };
+    bench.document(fixture.certificate_bytes(&short));
+    bench.pass(3_600_000);
+    let dials =
+        |bench: &mut Bench| std::mem::take(&mut bench.effects).iter().filter(|it| matches!(it, Effect::Dial { .. })).count();
+    dials(&mut bench);
+    // A dial at whose end it was refused is no failed one: it takes its whole time.
+    bench.feed(Input::Wake);
+    assert_eq!(dials(&mut bench), 0, "after an hour in vain the next one is minutes away");
+    bench.document(fixture.certificate_bytes(&fixture.certificate(31, 2)));
+    bench.feed(Input::Wake);
+    assert_eq!(dials(&mut bench), 1);
+}
+
+#[test]
 fn visits_in_vain_are_paced_ever_more_slowly_and_one_that_never_ends_is_given_up() {
     let fixture = Fixture::new();
     let mut bench = Bench::new(&fixture, Vec::new(), &["/ip4/192.0.2.1/tcp/7070"]);
