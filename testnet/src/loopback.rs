@@ -182,7 +182,7 @@ impl LoopbackBench {
     }
 
     async fn web_with(&self, nginx: Option<PathBuf>, folder: &Path) -> Result<Way, String> {
-        let port = crate::fleet::ports::free(1).map_err(|error| error.to_string())?.first().copied().unwrap_or(0);
+        let port = crate::fleet::ports::free(1).ok_or_else(|| FleetError::NoPorts(1).to_string())?.first().copied().unwrap_or(0);
         let text = match nginx {
             Some(_) => format!(
                 "daemon off; master_process off; user root; pid {folder}/nginx.pid; error_log {folder}/nginx.log;\n\

@@ -1,5 +1,9 @@
 //! A small fleet with one key per role, and configurations of real agents for it.
 
+#[path = "../../../testnet/src/fleet/ports.rs"]
+#[expect(unreachable_pub, reason = "it is public where it lies")]
+mod ports;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -319,9 +323,9 @@ impl World {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that nothing listens on now, and that no other test is given.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    ports::free(1).unwrap().remove(0)
 }
 
 /// Writes a small program and returns its path.

@@ -65,7 +65,8 @@ impl Fleet {
         let root = folder.path().to_path_buf();
         let operator = Operator::new(swell.clone(), &root, program, plan).await?;
         let nodes: Vec<(String, String)> = plan.nodes().collect();
-        let mut ports = ports::free(2 * nodes.len())?.into_iter();
+        let count = 2 * nodes.len();
+        let mut ports = ports::free(count).ok_or(FleetError::NoPorts(count))?.into_iter();
         let mut agents = Vec::new();
         let mut requests = Vec::new();
         let mut hosts = plan.hosts.iter().cloned();

@@ -1,5 +1,9 @@
 //! The commands that talk to agents, against real agent processes.
 
+#[path = "../../../testnet/src/fleet/ports.rs"]
+#[expect(unreachable_pub, reason = "it is public where it lies")]
+mod ports;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -42,8 +46,9 @@ impl Drop for Agent {
     }
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port that nothing listens on now, and that no other test is given.
+pub(crate) fn free_port() -> u16 {
+    ports::free(1).unwrap().remove(0)
 }
 
 /// Starts the agent of an admitted node.

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::bench::{Bench, PATIENCE, appears, lend, own_account, spawn};
 use super::world::program;
+use crate::online::free_port;
 
 const NOBODY: u32 = 65_534;
 
@@ -51,7 +52,7 @@ impl Pair {
         let papers = bench.world.papers(1);
         fs::write(folder.join("fleet.json"), bench.world.sign_fleet(&papers.fleet)).unwrap();
         fs::write(folder.join("node.json"), bench.world.sign_certificate(&papers.certificate)).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let text = format!(
             r#"
 data-dir = "data"
