@@ -13,7 +13,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::Admission;
 use crate::behaviour::Mesh;
@@ -33,6 +33,12 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
 /// An address that is not listened on by then never will be.
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);
+/// An address in use is tried again for so long: an agent that has just ended gave it up, and a child that it was starting has it
+/// until it runs its own program.
+const FREED_WITHIN: Duration = Duration::from_secs(3);
+const FREED_RETRY: Duration = Duration::from_millis(50);
+/// What operating systems say of such an address, in whatever the error comes wrapped.
+const IN_USE: &str = "in use";
 
 pub(crate) async fn start(
     config: Config,
@@ -117,9 +123,15 @@ fn swarm(identity: &Keypair, mesh: Mesh) -> Result<Swarm<Mesh>, StartError> {
 async fn bring_up(swarm: &mut Swarm<Mesh>, texts: &[String], listen: Vec<Multiaddr>) -> Result<Vec<Multiaddr>, StartError> {
     let refused = |address: &str, reason: String| StartError::Listen { address: address.to_owned(), reason };
     let mut waiting: HashMap<ListenerId, &String> = HashMap::new();
+    let give_up = Instant::now() + FREED_WITHIN;
     for (text, address) in texts.iter().zip(listen) {
-        free(&address).map_err(|error| refused(text, error.to_string()))?;
-        let id = swarm.listen_on(address).map_err(|error| refused(text, chain(&error)))?;
+        let id = loop {
+            match listen_on(swarm, &address) {
+                Ok(id) => break id,
+                Err(reason) if reason.contains(IN_USE) && Instant::now() < give_up => sleep(FREED_RETRY).await,
+                Err(reason) => return Err(refused(text, reason)),
+            }
+        };
         waiting.insert(id, text);
     }
     let mut addresses = Vec::new();
@@ -155,6 +167,11 @@ async fn bring_up(swarm: &mut Swarm<Mesh>, texts: &[String], listen: Vec<Multiad
         }
     }
     Ok(addresses)
+}
+
+fn listen_on(swarm: &mut Swarm<Mesh>, address: &Multiaddr) -> Result<ListenerId, String> {
+    free(address).map_err(|error| error.to_string())?;
+    swarm.listen_on(address.clone()).map_err(|error| chain(&error))
 }
 
 /// libp2p listens on TCP with SO_REUSEPORT, so a second process of the same user would share the port without an error

@@ -24,6 +24,20 @@ async fn a_port_in_use_is_an_error_that_names_the_address() {
 }
 
 #[tokio::test]
+async fn a_port_that_is_just_being_let_go_is_waited_for() {
+    for over in [Over::Tcp, Over::Quic] {
+        let holder = TestNode::member(1, over).await;
+        let (address, _) = holder.address.split_once("/p2p/").expect("an address ends in the id");
+        let lets_go = async {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            holder.network.shutdown().await;
+        };
+        let (started, ()) = tokio::join!(start(address), lets_go);
+        started.expect("free soon").shutdown().await;
+    }
+}
+
+#[tokio::test]
 async fn after_shutdown_the_port_is_free_at_once() {
     for over in [Over::Tcp, Over::Quic] {
         let (left, _right) = pair(over).await;
