@@ -18,6 +18,9 @@ use crate::supervise::PRIVATE;
 
 /// How long the pipes of a process that has ended may stay open: what it left behind in the background may hold them.
 const PIPES_CLOSE: Duration = Duration::from_millis(500);
+/// In how many parts that is waited for. Where this process itself stood still that counts as one of them: what was printed is read
+/// in the next.
+const PIPES_LOOKS: u32 = 5;
 /// How long what took too long may take to end once it is told to, SIGTERM being the request: no longer than it was given before.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end. One that takes longer waits for a disk, or may not be killed by this agent: it is
@@ -136,9 +139,13 @@ fn read_both(
 
 /// Waits until the readers have read everything, or gives up on pipes that something holds open.
 pub(crate) async fn finish_output(mut readers: JoinSet<()>) {
-    let all = async { while readers.join_next().await.is_some() {} };
+    for _ in 0..PIPES_LOOKS {
+        let all = async { while readers.join_next().await.is_some() {} };
+        if timeout(PIPES_CLOSE / PIPES_LOOKS, all).await.is_ok() {
+            return;
+        }
+    }
     // Dropping the set ends readers whose pipe stays open.
-    let _ = timeout(PIPES_CLOSE, all).await;
 }
 
 /// Runs a command to its end. Dropping the future kills its process group.
@@ -226,7 +233,7 @@ mod tests {
         let child = spawn(&shell("echo up; exec sleep 3600"), &[]).await.unwrap();
         let process = group(&child).unwrap();
         // As where the kernel does not let this agent signal it, or it waits for a disk for ever.
-        let finished = finish(child, Duration::from_millis(500), |_| Group(None)).await.unwrap();
+        let finished = finish(child, Duration::from_secs(3), |_| Group(None)).await.unwrap();
         assert_eq!((finished.ended, finished.output.as_str()), (Ended::TimedOut, "up"));
         kill_process(process, Signal::KILL).unwrap();
     }
@@ -242,17 +249,36 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_wants_the_end_of_a_command_says_how_long_that_may_take() {
-        let slow = shell("trap 'sleep 0.5; echo noted; exit' TERM; echo up; while :; do sleep 0.02; done");
         for (within, output) in [(Duration::from_secs(36_000), "up\nnoted\n"), (Duration::ZERO, "up\n")] {
-            let (tell, told) = watch::channel(false);
-            let child = spawn(&slow, &[]).await.unwrap();
+            let (folder, (tell, told)) = (tempfile::tempdir().unwrap(), watch::channel(false));
+            let up = folder.path().join("up");
+            let script = "trap 'sleep 0.5; echo noted; exit' TERM; echo up; touch UP; while :; do sleep 0.02; done";
+            let child = spawn(&shell(&script.replace("UP", &up.display().to_string())), &[]).await.unwrap();
             let day = Duration::from_secs(86_400);
             let mut running = std::pin::pin!(until_told(told, within, finish(child, day, |child| Group(group(child)))));
-            // It listens by then, or dies of it, which is as well where nobody waits for it.
-            assert!(timeout(Duration::from_secs(1), running.as_mut()).await.is_err(), "{within:?}");
+            let listens = async {
+                while !up.exists() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                finished = &mut running => panic!("{within:?}: {finished:?}"),
+                () = listens => {}
+            }
             tell.send_replace(true);
             assert_eq!(running.await.unwrap().stdout, output, "{within:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_printed_is_read_although_this_process_stood_still_for_longer_than_pipes_may_stay_open() {
+        let mut child = spawn(&shell("echo up"), &[]).await.unwrap();
+        let tail = Tail::default();
+        let readers = read_output(&mut child, &tail, None);
+        tokio::spawn(async { std::thread::sleep(PIPES_CLOSE * 2) });
+        finish_output(readers).await;
+        assert_eq!(tail.text(), "up");
+        child.wait().await.unwrap();
     }
 
     #[tokio::test]
