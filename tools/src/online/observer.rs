@@ -16,8 +16,8 @@ use super::rejection;
 use crate::authoring::folder::FleetFolder;
 use crate::failure::{Failure, with_causes};
 
-/// How long a peer has to let an observer in.
-const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+/// How long a peer has to let an observer in: a dial that hangs is given up after ten seconds and tried again.
+const CONNECT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Who the observer is.
 #[derive(Clone, Debug, Args)]
