@@ -89,11 +89,12 @@ pub async fn left_behind(fleet: &mut Fleet, number: u64, say: Say<'_>) -> Result
     let new = format!("{}.0.0", number + 1);
     publish(fleet, &new, number + 1, Build::Good).await?;
     fleet.start_one(&name).await?;
-    let outside = until(&format!("{name} has nothing but outer doors"), PATIENCE, async || {
+    let (outside, outdated) = until(&format!("{name} has nothing but outer doors"), PATIENCE, async || {
         fleet.check()?;
         let status = fleet.agent(&name)?.api().status().await?;
         let outside = status.node.outer_door.clone().filter(|_| status.node.peers == 0);
-        Ok(outside.ok_or_else(|| format!("{} peers, {:?}", status.node.peers, status.node.outer_door)))
+        let seen = || format!("{} peers, {:?}", status.node.peers, status.node.outer_door);
+        Ok(outside.zip(agent.supervised_pid()).ok_or_else(seen))
     })
     .await?;
     say(&format!("{name} is left behind on build {old}: {outside}"));
@@ -110,9 +111,9 @@ pub async fn left_behind(fleet: &mut Fleet, number: u64, say: Say<'_>) -> Result
             given = given.max(count(status, "door_bytes_sent"));
             pushed = pushed.max(count(status, "door_pushes"));
         }
-        let on =
-            |status: &StatusView, version: &str| status.node.products.iter().any(|it| it.version.as_deref() == Some(version));
-        if let Some(status) = sample.get(&name).filter(|status| on(status, &old)) {
+        // As long as the outdated one runs no other does: the next one may say for a moment that it is on its build.
+        let is_outdated = fleet.agent(&name)?.supervised_pid() == Some(outdated);
+        if let Some(status) = sample.get(&name).filter(|_| is_outdated) {
             admitted = admitted.max(count(status, "peers_admitted")).max(u64::from(status.node.peers));
         }
         let there = |product: &ProductView| product.phase == Phase::Soaked && product.version.as_deref() == Some(&new);

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use super::api::Api;
 use super::error::FleetError;
 use super::plan::PRODUCT;
+use super::processes::is_over;
 use super::service;
 use super::swell::Swell;
 use super::wait::until;
@@ -157,6 +158,15 @@ impl Agent {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().and_then(Child::id)
+    }
+
+    /// The process of its agent, as its supervisor has written it down; `None` while that does not run.
+    #[must_use]
+    pub fn supervised_pid(&self) -> Option<u32> {
+        let run = std::fs::read(self.data().join("supervise").join("run.json")).ok()?;
+        let run: serde_json::Value = serde_json::from_slice(&run).ok()?;
+        let pid = run.get("process")?.as_u64()?.try_into().ok()?;
+        (!is_over(pid)).then_some(pid)
     }
 
     /// Writes its configuration.

@@ -58,13 +58,13 @@ pub fn strays(folder: &Path) -> Vec<Stray> {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let command = String::from_utf8_lossy(&arguments).replace('\0', " ").trim_end().to_owned();
             let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            let ended = is_zombie(pid);
-            (!ended && (program.starts_with(folder) || command.contains(&here))).then_some(Stray { pid, command })
+            (!is_over(pid) && (program.starts_with(folder) || command.contains(&here))).then_some(Stray { pid, command })
         })
         .collect()
 }
 
-fn is_zombie(pid: u32) -> bool {
+/// Whether a process has ended, waited for or not.
+pub(super) fn is_over(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
