@@ -22,7 +22,7 @@ pub mod witness;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -37,7 +37,9 @@ use self::wait::until;
 use self::witness::Witness;
 
 /// How long all agents together may take to end.
-const END_WITHIN: Duration = Duration::from_secs(20);
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// How long what was killed may take to be gone.
+const KILLED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The fleet. Ends everything that it started when it is dropped.
 #[derive(Debug)]
@@ -287,9 +289,14 @@ impl Drop for Fleet {
         for pid in self.witness.pids() {
             kill(pid, Signal::KILL);
         }
-        // Whatever else runs out of this folder was started by what ran in it. A second look finds what was just starting.
-        for _ in 0..2 {
-            for stray in strays(self.folder.path()) {
+        // Whatever else runs out of this folder was started by what ran in it. What was killed still writes there until it is gone.
+        let began = Instant::now();
+        loop {
+            let left = strays(self.folder.path());
+            if left.is_empty() || began.elapsed() >= KILLED_WITHIN {
+                break;
+            }
+            for stray in left {
                 kill(stray.pid, Signal::KILL);
             }
         }

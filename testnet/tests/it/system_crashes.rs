@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
 
 use groundswell_core::record::status::Phase;
 use groundswell_testnet::fleet::plan::RolloutPlan;
@@ -80,7 +79,7 @@ async fn demo() -> (tokio::process::Child, PathBuf) {
 }
 
 async fn nothing_left(folder: &std::path::Path) {
-    let gone = until("no process of the demo is left", Duration::from_secs(20), async || {
+    let gone = until("no process of the demo is left", PATIENCE, async || {
         let left = strays(folder);
         Ok(if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) })
     });
