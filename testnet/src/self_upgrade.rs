@@ -17,8 +17,8 @@ use crate::fleet::operator::Signed;
 use crate::fleet::plan::{PRODUCT, RolloutPlan};
 use crate::fleet::wait::until;
 
-/// Longest that one version may take, on a busy machine: a build that hangs takes 20 s of it, one that never joins 30 s.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// Longest that one version may take, on a busy machine: a build that hangs takes 20 s of it, one that never joins 40 s.
+const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Something that must be, and what differed where it was not.
 pub type Check = (String, Option<String>);
@@ -91,7 +91,8 @@ pub async fn left_behind(fleet: &mut Fleet, number: u64, say: Say<'_>) -> Result
     fleet.start_one(&name).await?;
     let (outside, outdated) = until(&format!("{name} has nothing but outer doors"), PATIENCE, async || {
         fleet.check()?;
-        let status = fleet.agent(&name)?.api().status().await?;
+        let agent = fleet.agent(&name)?;
+        let status = agent.api().status().await?;
         let outside = status.node.outer_door.clone().filter(|_| status.node.peers == 0);
         let seen = || format!("{} peers, {:?}", status.node.peers, status.node.outer_door);
         Ok(outside.zip(agent.supervised_pid()).ok_or_else(seen))
@@ -216,8 +217,9 @@ fn reason(build: Build) -> &'static str {
 }
 
 async fn publish(fleet: &Fleet, version: &str, sequence: u64, build: Build) -> Result<Signed, FleetError> {
-    // An agent that is replaced ends, starts, and finds its peers again within the upgrade's time.
-    let plan = RolloutPlan { upgrade_timeout_seconds: 30, ..RolloutPlan::waves(&[(10, 1), (50, 1), (100, 1)]) };
+    // An agent that is replaced ends, starts, and finds its peers again within the upgrade's time. One that never does uses it up.
+    let upgrade_timeout_seconds = if build == Build::Lonely { 40 } else { 120 };
+    let plan = RolloutPlan { upgrade_timeout_seconds, ..RolloutPlan::waves(&[(10, 1), (50, 1), (100, 1)]) };
     publish_by(fleet, version, sequence, build, &plan).await
 }
 

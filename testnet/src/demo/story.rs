@@ -19,7 +19,7 @@ use super::figures::{Disrupted, Figures, Idle, Messages, mebibytes, records_betw
 use super::stage::{Look, Stage, phase_name};
 
 /// Longest that anything may take before the demo gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How long the halted fleet is watched: nobody starts any more.
 const WATCH_THE_HALT: Duration = Duration::from_secs(4);
 /// How long agents at rest are measured, and how long they may settle before.

@@ -19,9 +19,9 @@ use super::wait::until;
 use crate::lab::Host;
 
 /// How long an agent may take until it answers on its socket: twelve of them share a processor.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(120);
 /// How long an agent may take to end on SIGTERM: it stops its service first.
-const ENDS_WITHIN: Duration = Duration::from_secs(20);
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// Lines of the log in an error.
 const LAST_LINES: usize = 12;
 
@@ -205,7 +205,8 @@ filter = "{log}"
         std::fs::write(&path, text).map_err(FleetError::io(format!("cannot write {}", path.display())))
     }
 
-    /// The product, where it is the sample service.
+    /// The product, where it is the sample service. One that works is not called unhealthy for the seconds that its start takes on
+    /// a busy machine.
     fn service(&self, configuration: &Configuration<'_>) -> String {
         format!(
             r#"[product.{PRODUCT}.activator]
@@ -219,9 +220,9 @@ restart = {{ backoff = "500ms", backoff-max = "5s", stable-after = "2s" }}
 type = "http"
 url = "http://127.0.0.1:{service_port}/health"
 interval = "250ms"
-timeout = "2s"
+timeout = "10s"
 healthy-after = 1
-unhealthy-after = 2
+unhealthy-after = 20
 "#,
             witness = configuration.witness.display(),
             service_port = self.place.service_port,

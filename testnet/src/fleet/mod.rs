@@ -249,7 +249,7 @@ impl Fleet {
     /// # Errors
     /// When `swell` cannot be run.
     pub async fn try_publish(&self, node: &str, release: Option<&Path>, signed: &Signed) -> Result<Ran, FleetError> {
-        let mut arguments: Vec<String> = ["publish", "--within", "45s"].map(str::to_owned).into();
+        let mut arguments: Vec<String> = ["publish", "--within", "170s"].map(str::to_owned).into();
         arguments.extend(["--fleet".to_owned(), self.operator.fleet_folder().display().to_string()]);
         arguments.extend(["--key".to_owned(), self.operator.observer_key().display().to_string()]);
         arguments.extend(["--to".to_owned(), self.agent(node)?.address()]);
@@ -299,6 +299,7 @@ impl Drop for Fleet {
             for stray in left {
                 kill(stray.pid, Signal::KILL);
             }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

@@ -127,7 +127,7 @@ impl RolloutPlan {
         Self {
             waves: waves.iter().map(|&(percent, soak_seconds)| WavePlan { percent, soak_seconds }).collect(),
             confirm_after_seconds: 1,
-            upgrade_timeout_seconds: 15,
+            upgrade_timeout_seconds: 60,
             max_failures_percent: 10,
             offline_after_seconds: 60,
             expires_after_seconds: 86_400,
@@ -142,7 +142,7 @@ impl RolloutPlan {
         let mut text = format!(
             "product = \"{PRODUCT}\"\nversion = \"{version}\"\nreason = \"{reason}\"\n\
              confirm-after = \"{confirm_after_seconds}s\"\nupgrade-timeout = \"{upgrade_timeout_seconds}s\"\n\
-             revert-timeout = \"15s\"\noffline-after = \"{offline_after_seconds}s\"\ngrace = \"30s\"\n\
+             revert-timeout = \"60s\"\noffline-after = \"{offline_after_seconds}s\"\ngrace = \"30s\"\n\
              expires-after = \"{expires_after_seconds}s\"\n\n\
              [halt]\nmax-failures = \"{max_failures_percent}%\"\n"
         );

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::error::FleetError;
 
 /// Longest that one command of an operator takes; publishing waits for peers.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(240);
 
 /// The binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Swell {
     /// Runs it, whatever comes of it.
     ///
     /// # Errors
-    /// When it cannot be run, or takes longer than a minute.
+    /// When it cannot be run, or takes longer than four minutes.
     pub async fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<Ran, FleetError> {
         let arguments: Vec<OsString> = arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
         let mut command = tokio::process::Command::new(&self.path);

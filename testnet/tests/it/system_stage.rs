@@ -16,8 +16,8 @@ use groundswell_testnet::fleet::swell::Swell;
 use groundswell_testnet::fleet::wait::until;
 use groundswell_testnet::fleet::witness::Change;
 
-/// Longest that anything takes here, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything may take on a busy machine, and than twice the longest pause after which anything here is tried again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// This crate's binary, which has the sample service.
 pub(crate) fn program() -> &'static Path {
