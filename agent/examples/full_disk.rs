@@ -17,7 +17,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use groundswell_agent::install::blocks;
 use groundswell_agent::install::executor::{Executor, Outcome};
@@ -26,7 +25,7 @@ use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::Reason;
-use workshop::{Workshop, claim};
+use workshop::{PATIENCE, Workshop, claim};
 
 /// Large enough for two versions and the reserve, small enough to be filled at once.
 const SIZE: &str = "size=2m";
@@ -188,7 +187,7 @@ async fn a_read_only_disk() -> Result<(), String> {
     scene.executor = scene.workshop.executor().await;
     scene.disk.remount("ro");
     // Nothing has to be started again, so nothing has to be counted: it tells that the trial goes on.
-    let told = tokio::time::timeout(Duration::from_secs(60), scene.executor.recover()).await.unwrap().unwrap();
+    let told = tokio::time::timeout(PATIENCE, scene.executor.recover()).await.unwrap().unwrap();
     assert_eq!((told.trial, told.reverted), (Some(two.release), None));
     scene.executor = scene.workshop.executor().await;
     scene.disk.remount("rw");

@@ -20,10 +20,8 @@ use tokio::task::JoinHandle;
 
 use super::{Mounted, mount_move};
 use crate::fleet::{self, Published, World, free_port};
-use crate::workshop::runs;
+use crate::workshop::{PATIENCE, runs};
 
-/// Longer than anything may take on a busy machine: the longest pause of what is tried again is a part of it.
-const PATIENCE: Duration = Duration::from_secs(180);
 /// Room for the store, the artifact, two slots, and what is to be kept free.
 const SIZE: &str = "size=32m";
 /// The artifact comes in some seconds.

@@ -21,7 +21,7 @@ use groundswell_core::node::input::{Health, Report};
 use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::Reason;
 
-use crate::workshop::{Bench, Workshop, claim, content};
+use crate::workshop::{Bench, PATIENCE, Workshop, claim, content};
 
 /// A `systemctl` that starts what `current` leads to, and tells of the unit what the file `state` says.
 const SYSTEMCTL: &str = r#"#!/bin/sh
@@ -316,7 +316,7 @@ async fn taken(workshop: &Workshop, lines: usize) -> Vec<String> {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), look).await.expect("it is told");
+    tokio::time::timeout(PATIENCE, look).await.expect("it is told");
     workshop.lines("taken")
 }
 
@@ -471,7 +471,7 @@ async fn the_log_of_a_process_that_prints_more_than_its_bound_stays_within_it_an
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), whole).await.expect("the last line is logged");
+    tokio::time::timeout(PATIENCE, whole).await.expect("the last line is logged");
     for (log, largest) in logs.iter().zip(largest) {
         let length = fs::metadata(log).unwrap().len();
         assert!(length > 0 && length.max(largest) <= bound, "{}: {length}, at most {largest}", log.display());

@@ -18,8 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::fleet::{World, free_port, script};
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::PATIENCE;
 
 /// An agent that runs until it is stopped.
 pub(crate) struct Running {
@@ -45,6 +44,19 @@ impl Running {
     pub(crate) async fn end(self) {
         let _ = self.stop.send(());
         self.task.await.unwrap().unwrap();
+    }
+
+    /// Looks at a view until it is as wanted.
+    pub(crate) async fn sees<T: serde::de::DeserializeOwned>(&self, path: &str, wanted: impl Fn(&T) -> bool) -> T {
+        let looked = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match self.client.get::<T>(path).await {
+                    Ok(view) if wanted(&view) => return view,
+                    _ => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        });
+        looked.await.unwrap_or_else(|_| panic!("{path} never became what it should"))
     }
 
     /// Looks until `done`; there is no event for everything that a test may look at.

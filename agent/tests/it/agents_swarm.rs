@@ -1,7 +1,5 @@
 //! Whole agents that fetch and give: publishers that help each other and leave, metered ones, what is shown meanwhile.
 
-use std::time::Duration;
-
 use groundswell_agent::config::Config;
 use groundswell_agent::events::{Entry, Told};
 use groundswell_agent::handle::{BlobView, StatusView};
@@ -10,7 +8,7 @@ use groundswell_core::node::view::Explanation;
 use groundswell_core::record::status::HoldCode;
 use groundswell_net::pieces::{Rate, Rates, Terms};
 
-use crate::agents::{PATIENCE, Running, start};
+use crate::agents::{Running, start};
 use crate::fleet::{World, free_port};
 
 /// A program of 3 MiB: 48 pieces.
@@ -53,19 +51,6 @@ async fn connected(agents: &[&Running], peers: u32) {
     }
 }
 
-/// Looks at a view until it is as wanted.
-async fn seen<T: serde::de::DeserializeOwned>(agent: &Running, path: &str, wanted: impl Fn(&T) -> bool) -> T {
-    let looked = tokio::time::timeout(PATIENCE, async {
-        loop {
-            match agent.client.get::<T>(path).await {
-                Ok(view) if wanted(&view) => return view,
-                _ => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
-    });
-    looked.await.unwrap_or_else(|_| panic!("{path} never became what it should"))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_publishers_of_one_release_both_give_and_status_explain_and_events_show_it() {
     let mut world = World::new();
@@ -91,7 +76,7 @@ async fn two_publishers_of_one_release_both_give_and_status_explain_and_events_s
     assert!(download.copies_ppm >= 1_000_000, "a publisher has all of it: {download}");
     let explained =
         |all: &Vec<Explanation>| all[0].facts.iter().any(|fact| fact.contains("of 48 pieces") && fact.contains("copies"));
-    seen(&taker, "/v1/explain", explained).await;
+    taker.sees("/v1/explain", explained).await;
     let gives = |status: &StatusView| status.agent.uploads.iter().any(|upload| upload.peers > 0 && upload.bytes_per_second > 0);
     one.until("giving", gives).await;
     taker.until("installed", installed).await;
@@ -125,7 +110,7 @@ async fn once_the_others_have_one_copy_together_they_complete_without_their_publ
     }
     let has_left_copy =
         |blobs: &Vec<BlobView>| blobs.iter().any(|blob| blob.sha256 == published.sha256 && blob.copies_ppm >= 1_000_000);
-    let blobs = seen(&publisher, "/v1/blobs", has_left_copy).await;
+    let blobs = publisher.sees("/v1/blobs", has_left_copy).await;
     let blob = blobs.iter().find(|blob| blob.sha256 == published.sha256).unwrap();
     assert_eq!((blob.takers, blob.pieces, blob.held), (Some(2), 48, 48));
     publisher.end().await;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use groundswell_agent::blobs::{Begun, BlobStore, Settings};
+use groundswell_agent::install::forks;
 use groundswell_core::blob::{BlobName, HashList, HashListBuilder, Layout};
 use groundswell_core::digest::Digest;
 use groundswell_net::blobs::PieceSink as _;
@@ -67,7 +68,8 @@ fn the_process_that_is_killed() {
 fn kill_after(folder: &Path, said: usize) -> Vec<u32> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "blob_kill::the_process_that_is_killed", "--nocapture"]).env(FOLDER, folder);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = forks::starting(|| command.spawn()).unwrap();
     let mut stored = Vec::new();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let read = |line: String| line.split_once("stored ").and_then(|(_, number)| number.parse::<u32>().ok());

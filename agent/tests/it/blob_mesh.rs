@@ -1,7 +1,6 @@
 //! Blobs from one agent's folder to another's, over real streams on loopback.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use groundswell_agent::blobs::{Begun, BlobStore, Settings};
 use groundswell_core::blob::{BlobName, HashList, HashListBuilder, Layout};
@@ -16,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::PATIENCE;
 
 struct Everybody;
 

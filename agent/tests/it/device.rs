@@ -18,7 +18,7 @@ use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::{Reason, Version};
 use tokio::sync::mpsc;
 
-use crate::workshop::{Workshop, claim, content, product};
+use crate::workshop::{TOO_LONG, Workshop, claim, content, product};
 
 #[tokio::test]
 async fn a_release_is_staged_activated_and_confirmed() {
@@ -554,7 +554,7 @@ async fn a_process_left_over_by_an_agent_that_died_is_stopped_before_anything_st
 async fn a_command_that_takes_too_long_is_killed_with_everything_it_started() {
     let mut workshop = Workshop::with_command("sleep 1000 & echo $! > child; echo waiting; wait");
     let Activator::Command(command) = &mut workshop.config.activator else { unreachable!() };
-    command.timeout = std::time::Duration::from_millis(400);
+    command.timeout = TOO_LONG;
     let (mut bench, _) = workshop.device().await;
     let one = workshop.release(1, "echo one");
     bench.stage(&one).await;

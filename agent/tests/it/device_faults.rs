@@ -19,9 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::full_disk::on_one;
 use crate::scarce::{PLENTY, Scarce};
-use crate::workshop::{Workshop, claim, product};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{PATIENCE, Workshop, claim, product};
 
 /// Version 1 confirmed, version 2 on trial.
 async fn on_trial() -> (Workshop, Scarce, Executor, Install, Install) {

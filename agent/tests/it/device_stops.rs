@@ -18,7 +18,7 @@ use groundswell_core::node::input::Report;
 use groundswell_core::text::Product;
 use tokio::sync::watch;
 
-use crate::workshop::{Workshop, claim, content, runs};
+use crate::workshop::{TOO_LONG, Workshop, claim, content, runs};
 
 /// Longer than a test waits.
 const LONG: Duration = Duration::from_secs(3600);
@@ -153,7 +153,7 @@ fn with_script_of(workshop: &Workshop, script: &str) -> Workshop {
 async fn a_command_that_takes_too_long_is_told_to_end_before_it_is_killed() {
     let mut workshop = Workshop::with_command("trap 'echo noted >> started; exit 1' TERM; while :; do sleep 0.01; done");
     let Activator::Command(command) = &mut workshop.config.activator else { unreachable!() };
-    command.timeout = Duration::from_millis(500);
+    command.timeout = TOO_LONG;
     let (mut bench, _) = workshop.device().await;
     let one = workshop.release(1, "echo one");
     bench.stage(&one).await;

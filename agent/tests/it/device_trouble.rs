@@ -14,9 +14,7 @@ use groundswell_core::text::Reason;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::{sleep, timeout};
 
-use crate::workshop::{Workshop, claim};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{PATIENCE, TOO_LONG, Workshop, claim};
 
 /// What is wrong with the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +48,7 @@ fn machine(trouble: Trouble) -> Workshop {
         run: workshop.shell("echo $GROUNDSWELL_VERSION > next"),
         back: Some(workshop.shell("echo $GROUNDSWELL_VERSION > next")),
         stop: Some(workshop.shell("echo none > next")),
-        timeout: Duration::from_secs(2),
+        timeout: if trouble == Trouble::BootedTakesTooLong { TOO_LONG } else { PATIENCE },
         reboot: Some(Reboot { run, booted, timeout: Duration::from_millis(100) }),
     });
     workshop

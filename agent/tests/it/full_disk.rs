@@ -11,7 +11,7 @@ use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::text::Reason;
 
 use crate::scarce::{PLENTY, Scarce};
-use crate::workshop::{Workshop, claim};
+use crate::workshop::{PATIENCE, Workshop, claim};
 
 /// Version 1 confirmed, version 2 not yet staged.
 pub(crate) async fn on_one() -> (Workshop, Scarce, Executor, Install, Install) {
@@ -153,7 +153,7 @@ async fn s6_a_disk_that_does_not_tell_what_it_holds_is_not_taken_for_an_empty_on
         assert!(!executor.reclaim().await);
         drop(executor);
         let mut executor = workshop.executor_on(workshop.disk_on(Arc::new(scarce.clone()))).await;
-        let limit = if unsure { Duration::from_millis(300) } else { Duration::from_secs(60) };
+        let limit = if unsure { Duration::from_millis(300) } else { PATIENCE };
         let told = tokio::time::timeout(limit, executor.recover()).await;
         assert_eq!(told.is_err(), unsure, "{name}: it tells nothing that is not so, and what it knows: {told:?}");
         if let Ok(recovered) = told {

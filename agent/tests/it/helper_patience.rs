@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than anything may take on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+use crate::workshop::PATIENCE;
+
 const SHORT: Patience = Patience { frame: Duration::from_millis(200), idle: Duration::from_millis(400) };
 
 struct Running {
@@ -69,14 +69,14 @@ impl Running {
 
     async fn end(self) {
         let _ = self.stop.send(());
-        timeout(LONG, self.task).await.expect("it ends").unwrap().unwrap();
+        timeout(PATIENCE, self.task).await.expect("it ends").unwrap().unwrap();
         assert!(!Path::new(&self.folder.path().join("helper.sock")).exists());
     }
 }
 
 async fn ask(stream: &mut UnixStream) -> Reply {
     channel::write(stream, Kind::Order, &order(), None).await.unwrap();
-    let frame = timeout(LONG, channel::read(stream, &[Kind::Reply])).await.expect("an answer").unwrap().unwrap();
+    let frame = timeout(PATIENCE, channel::read(stream, &[Kind::Reply])).await.expect("an answer").unwrap().unwrap();
     decode_reply(&frame.body).unwrap()
 }
 
@@ -84,7 +84,7 @@ async fn ask(stream: &mut UnixStream) -> Reply {
 async fn ended(stream: &mut UnixStream) {
     let mut rest = Vec::new();
     // It may have hung up on bytes that it had not read.
-    let _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("the connection ends");
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("the connection ends");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_body_that_comes_byte_by_byte_ends_the_connection() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(LONG, dripping).await.expect("the helper hangs up");
+    timeout(PATIENCE, dripping).await.expect("the helper hangs up");
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest).await;
     helper.answers().await;
@@ -130,7 +130,7 @@ async fn who_asks_and_never_reads_the_answers_is_hung_up_on() {
     let helper = Running::start(SHORT).await;
     let mut deaf = helper.connect().await;
     let asking = async { while deaf.write_all(&framed(&order())).await.is_ok() {} };
-    timeout(LONG, asking).await.expect("the helper hangs up");
+    timeout(PATIENCE, asking).await.expect("the helper hangs up");
     helper.answers().await;
     helper.end().await;
 }

@@ -27,9 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::workshop::{Workshop, claim, product};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{PATIENCE, Workshop, claim, product};
 
 /// What the helper does about the next order that is not about its state.
 #[derive(Clone)]

@@ -1,14 +1,12 @@
 //! The operator's commands around the steps of an install, as real processes.
 
-use std::time::Duration;
-
 use groundswell_core::install::Hook;
 use groundswell_core::node::effect::{Install, Step};
 use groundswell_core::node::input::{Fault, Report};
 use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::Reason;
 
-use crate::workshop::{Bench, Workshop, claim, content};
+use crate::workshop::{Bench, TOO_LONG, Workshop, claim, content};
 
 /// A workshop whose hooks all write their name and what they know of the version.
 fn noting() -> Workshop {
@@ -206,8 +204,7 @@ async fn i3_hooks_that_hang_hold_up_neither_a_confirm_nor_a_revert_for_longer_th
     for hook in hanging {
         workshop.config.hooks.commands.insert(hook, hang.clone());
     }
-    // Long enough for a busy machine to get the shell to its first line.
-    workshop.config.hooks.timeout = Duration::from_secs(2);
+    workshop.config.hooks.timeout = TOO_LONG;
     let (bench, output) = taken_back(&workshop).await;
     for hook in ["before-revert", "after-revert"] {
         assert!(output.contains(&format!("hook {hook}: sh took longer than")), "{output}");
@@ -222,7 +219,7 @@ async fn a_hook_that_takes_too_long_is_killed_with_what_it_started() {
     let mut workshop = Workshop::noting_starts();
     let hang = workshop.shell("sleep 1000 & echo $! > child; echo hanging; wait");
     workshop.config.hooks.commands.insert(Hook::BeforeActivate, hang);
-    workshop.config.hooks.timeout = Duration::from_millis(400);
+    workshop.config.hooks.timeout = TOO_LONG;
     let (mut bench, _) = workshop.device().await;
     let one = workshop.release(1, "echo one");
     bench.stage(&one).await;

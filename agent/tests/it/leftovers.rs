@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use groundswell_agent::install::activate::leftover::{MARK, stop};
 use groundswell_agent::install::forks;
 
-use crate::workshop::not_tested;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{PATIENCE, not_tested};
 
 /// A shell that carries the mark of the product in `folder`.
 fn marked(folder: &Path, mut command: Command) -> Child {
@@ -27,7 +25,8 @@ fn shell(script: &str) -> Command {
 /// In a mount namespace of its own, where this machine allows that.
 fn elsewhere(script: &str) -> Option<Command> {
     let ways: [&[&str]; 2] = [&["--mount"], &["--user", "--map-root-user", "--mount"]];
-    let allowed = |way: &&&[&str]| Command::new("unshare").args(**way).arg("true").status().is_ok_and(|status| status.success());
+    let runs = |way: &[&str]| forks::starting(|| Command::new("unshare").args(way).arg("true").status());
+    let allowed = |way: &&&[&str]| runs(way).is_ok_and(|status| status.success());
     let Some(way) = ways.iter().find(allowed) else {
         not_tested("this machine gives no mount namespace");
         return None;

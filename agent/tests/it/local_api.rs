@@ -18,6 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::workshop::PATIENCE;
+
 struct Surface {
     _folder: tempfile::TempDir,
     socket: PathBuf,
@@ -160,7 +162,7 @@ async fn a_put_that_breaks_off_is_gone_on_with_and_a_range_that_is_no_rest_is_re
     broken.shutdown().await.unwrap();
     drop(broken);
     // It ends when the agent notices.
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+    let waited = tokio::time::timeout(PATIENCE, async {
         while surface.blobs.put_bytes_here(&sha256) < 300_000 || surface.blobs.put_from(sha256, 700_000, 300_000).is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }

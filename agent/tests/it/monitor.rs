@@ -13,9 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::workshop::{Workshop, claim, content};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{PATIENCE, TOO_LONG, Workshop, claim, content};
 
 /// A monitor of a version in slot a, and what it tells.
 struct Watched {
@@ -46,7 +44,7 @@ async fn a_tcp_probe_passes_while_somebody_listens_and_fails_after_that() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let check = HealthCheck::Tcp(TcpTarget::parse(&address.to_string()).unwrap());
-    let mut watched = Watched::by(&workshop, &one, check, Duration::from_secs(10));
+    let mut watched = Watched::by(&workshop, &one, check, PATIENCE);
     assert_eq!(watched.next().await, Health::Healthy);
     // The port stays this test's own: nobody listens there, and nobody else can.
     let held = listener.into_std().unwrap();
@@ -61,7 +59,7 @@ async fn a_health_command_that_takes_too_long_has_failed_and_is_ended_with_what_
     let workshop = Workshop::noting_starts();
     let one = workshop.release(1, "echo one");
     let hangs = workshop.shell("test -e quick || { sleep 1000 & echo $! > child; echo looking; wait; }");
-    let mut watched = Watched::by(&workshop, &one, HealthCheck::Command(hangs), Duration::from_millis(500));
+    let mut watched = Watched::by(&workshop, &one, HealthCheck::Command(hangs), TOO_LONG);
     let health = watched.next().await;
     assert!(matches!(&health, Health::Failing(why) if why.contains("timed out: looking")), "{health:?}");
     workshop.touch("quick");

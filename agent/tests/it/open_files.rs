@@ -22,8 +22,7 @@ use rustix::process::getpid;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
 
-/// Longer than anything may take on a busy machine, and much shorter than the wait of a close.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::PATIENCE;
 
 /// A connection whose close waits for an hour: what is written to it is never read.
 struct Lingering {

@@ -19,8 +19,9 @@ use groundswell_net::outer::visit::{Visit, VisitFailed};
 use groundswell_net::outer::wire::{Refused, Standing};
 use groundswell_net::{Admission, Network};
 
-use crate::agents::{PATIENCE, Running, start, start_in};
+use crate::agents::{Running, start, start_in};
 use crate::fleet::{Published, World, free_port};
+use crate::workshop::PATIENCE;
 
 const YEAR_MS: u64 = 400 * 86_400_000;
 
@@ -229,6 +230,6 @@ async fn a_device_without_a_certificate_picks_it_up_at_any_members_door() {
     publish(&first, world.certificates().cloned().collect::<Vec<_>>()).await;
     // A peer may be there a moment before the certificate by which it came is told of.
     device.until("a member", |status| status.node.peers == 1 && status.node.name.as_deref() == Some("a2")).await;
-    tokio::time::timeout(Duration::from_secs(60), async { device.end().await }).await.unwrap();
+    tokio::time::timeout(PATIENCE, async { device.end().await }).await.unwrap();
     first.end().await;
 }

@@ -21,6 +21,7 @@ use groundswell_net::outer::wire::{Listed, Refused, Standing};
 use crate::agents::{start, start_in};
 use crate::fleet::{Published, World, free_port};
 use crate::outer_door::Outsider;
+use crate::workshop::PATIENCE;
 
 /// Tells every visitor that it is a member, and lists what it is told to.
 struct Liar {
@@ -112,7 +113,7 @@ async fn until(what: &str, mut is: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), waits).await.is_ok(), "{what}");
+    assert!(tokio::time::timeout(PATIENCE, waits).await.is_ok(), "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

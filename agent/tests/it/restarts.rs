@@ -10,9 +10,7 @@ use groundswell_agent::config::{Activator, RestartPolicy};
 use groundswell_core::node::input::{Health, Report};
 use tokio::time::{sleep, timeout};
 
-use crate::workshop::{Bench, Workshop, content};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::workshop::{Bench, PATIENCE, Workshop, content};
 
 fn with(backoff_ms: u64, backoff_max_ms: u64, stable_after_ms: u64) -> Workshop {
     let mut workshop = Workshop::supervising();

@@ -24,7 +24,7 @@ use groundswell_core::record::status::HoldCode;
 use groundswell_core::text::{Product, Reason};
 use tokio::sync::mpsc;
 
-use crate::workshop::{Workshop, claim};
+use crate::workshop::{PATIENCE, Workshop, claim};
 
 mod boot_loaders;
 
@@ -132,7 +132,7 @@ impl Board {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), looks).await.expect("it comes to that");
+        tokio::time::timeout(PATIENCE, looks).await.expect("it comes to that");
     }
 
     /// An executor that waits for nothing.
@@ -426,7 +426,7 @@ async fn with_each_updater_a_system_that_still_starts_is_not_judged_and_one_that
         let monitor = Monitor::start(health, Duration::ZERO, None, changes);
         monitor.watch(Target { start: 1, launch: Some(launch) });
         let mut next = async || {
-            let change = tokio::time::timeout(Duration::from_secs(60), changed.recv()).await;
+            let change = tokio::time::timeout(PATIENCE, changed.recv()).await;
             change.expect("it is told").expect("the monitor runs").health
         };
         let health = next().await;
@@ -456,7 +456,7 @@ async fn a_system_of_which_systemd_says_nothing_is_judged_once_it_had_its_time()
     let board = Board::delivered("rauc");
     let health = async || {
         let command = [board.workshop.path("scripts/system-health").display().to_string()];
-        let finished = run(&command, &[], Duration::from_secs(60)).await.unwrap();
+        let finished = run(&command, &[], PATIENCE).await.unwrap();
         let Ended::Status(status) = finished.ended else { panic!("it ends") };
         (status.code().unwrap(), finished.output)
     };

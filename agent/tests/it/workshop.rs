@@ -28,8 +28,10 @@ use groundswell_core::text::{ArtifactName, Product, Reason, Version};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-/// Longer than anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything may take on a busy machine, and than twice the longest pause after which anything here is tried again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a command may take that goes on for ever: a busy machine gets its shell to the first lines meanwhile.
+pub(crate) const TOO_LONG: Duration = Duration::from_secs(3);
 
 /// Artifacts in a folder, by digest.
 pub(crate) struct Shelf(PathBuf);

@@ -211,7 +211,8 @@ mod tests {
         let mut command = Command::new("sh");
         // The leader ends when it is told to; the other one does not listen.
         command.args(["-c", "(trap '' TERM; echo ready; exec sleep 3600 > /dev/null) & exec sleep 3600 > /dev/null"]);
-        let mut leader = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+        command.process_group(0).stdout(Stdio::piped());
+        let mut leader = crate::install::forks::starting(|| command.spawn()).unwrap();
         let mut line = String::new();
         BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let group = Pid::from_child(&leader);

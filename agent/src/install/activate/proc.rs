@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_signal_reaches_no_process_that_has_the_number_of_the_one_that_was_meant() {
-        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
+        let mut child = crate::install::forks::starting(|| Command::new("sleep").arg("3600").spawn()).unwrap();
         let process = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         let run = Run::of(process).unwrap();
         let earlier = Run { started_ticks: run.started_ticks - 1, ..run };

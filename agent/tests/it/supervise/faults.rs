@@ -6,12 +6,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use groundswell_agent::install::forks;
 use groundswell_core::install::Slot;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Signal, kill_process};
 
-use super::machine::{Machine, PATIENCE, PRODUCT, confirm};
-use crate::workshop::not_tested;
+use super::machine::{Machine, PRODUCT, confirm};
+use crate::workshop::{PATIENCE, not_tested};
 
 /// A machine with a confirmed build, before its supervisor is started for the first time.
 pub(super) fn confirmed(times: &str) -> Machine {
@@ -81,8 +82,8 @@ fn two_supervisors_do_not_share_a_folder_in_which_nothing_can_be_locked() {
 
 /// A shell in a mount namespace of its own, where this machine allows that: `DATA` of what it runs is mounted so.
 fn mounting(mount: &str) -> Option<Command> {
-    let allowed = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
-    if !allowed {
+    let allowed = forks::starting(|| Command::new("unshare").args(["--mount", "true"]).status());
+    if !allowed.is_ok_and(|status| status.success()) {
         not_tested("only root can mount");
         return None;
     }

@@ -18,6 +18,8 @@ use groundswell_core::install::supervision::{Boots, Named, Reading};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::Digest as _;
 
+use crate::workshop::PATIENCE;
+
 pub(super) const CONFIG: &str = "GROUNDSWELL_TEST_SUPERVISE";
 pub(super) const OWN: &str = "GROUNDSWELL_TEST_OWN";
 pub(super) const SERVICE: &str = "GROUNDSWELL_TEST_SERVICE";
@@ -26,8 +28,6 @@ pub(super) const DATA: &str = "GROUNDSWELL_TEST_DATA";
 /// A supervisor that adopts orphans, as process 1 does.
 pub(super) const ADOPTS: &str = "GROUNDSWELL_TEST_ADOPTS";
 pub(super) const PRODUCT: &str = "swell";
-/// Longest that anything takes here, on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Marks a build as on trial since the machine's start, for ten minutes.
 pub(super) fn trial_of(named: Named) -> TrialMark {
@@ -115,6 +115,8 @@ impl Machine {
         );
         fs::write(path, text).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        // Another program runs it: to that it is busy as long as a child of another test has it open.
+        forks::wait();
     }
 
     /// Puts a build into a slot.

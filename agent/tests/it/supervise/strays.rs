@@ -11,7 +11,8 @@ use groundswell_agent::install::forks;
 use rustix::process::{Pid, Signal, test_kill_process};
 
 use super::faults;
-use super::machine::{ADOPTS, KIND, Machine, PATIENCE, note};
+use super::machine::{ADOPTS, KIND, Machine, note};
+use crate::workshop::PATIENCE;
 
 /// Of what is private between a supervisor and its agent nothing reaches what an agent starts on purpose.
 const PRIVATE: [&str; 5] = [
@@ -130,11 +131,11 @@ fn signs_of_life_come_by_a_pair_that_nobody_else_can_find() {
 
 #[test]
 fn no_other_process_gives_signs_of_life_in_the_place_of_a_build_that_hangs() {
-    let mut machine = Machine::confirmed("ready-within = \"2s\"\nsilence = \"2s\"\n");
+    let mut machine = Machine::confirmed("ready-within = \"6s\"\nsilence = \"6s\"\n");
     machine.tries("ventriloquist", 600);
     machine.is_back();
     let boots = machine.boots();
-    assert!(boots.given_up.is_some_and(|why| why.contains("not up within 2 s")), "{}", machine.told());
+    assert!(boots.given_up.is_some_and(|why| why.contains("not up within 6 s")), "{}", machine.told());
     assert_eq!(machine.starts("b ventriloquist"), 1);
 }
 
@@ -175,9 +176,9 @@ fn a_supervisor_that_finds_another_at_work_leaves_what_is_that_ones() {
     machine.start();
     machine.sees("it is up", |noted| noted.ends_with("up\n"));
     let folder = machine.data().join("supervise");
-    let mut its_agent = Command::new("sleep");
     // Written once its agent is started: after that it would take the place of what the other one has written.
     until(&machine, || folder.join("run.json").exists());
+    let mut its_agent = Command::new("sleep");
     its_agent.arg("3600").env("GROUNDSWELL_SUPERVISOR_FOLDER", &folder).process_group(0);
     let mut its_agent = forks::starting(|| its_agent.spawn()).unwrap();
     let its_note = "{\"spec\":1,\"process\":1,\"startedTicks\":1,\"boot\":\"another\"}";

@@ -10,7 +10,7 @@ use crate::stranger::{MEMBERS_ONLY, Stranger};
 
 #[tokio::test]
 async fn s7_a_peer_in_the_middle_of_the_exchange_has_no_protocol_yet() {
-    let config = Config { admit_within: Duration::from_secs(3), ..listen(Over::Tcp) };
+    let config = Config { admit_within: Duration::from_secs(6), ..listen(Over::Tcp) };
     let mut member = TestNode::start(1, config, Password { fleet: 1, own: "member" }).await;
     let mut stranger = Stranger::start();
     stranger.dial(&member.address);

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 /// An event that has not come by then never will.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Which transport a node listens on.
 #[derive(Clone, Copy, Debug)]

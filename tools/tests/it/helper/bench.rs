@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::world::{Papers, World, product};
 
-/// Longer than anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything may take on a busy machine, and than twice the longest pause after which anything here is tried again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A helper and its folder.
 pub(crate) struct Bench {

@@ -22,4 +22,4 @@ mod units;
 mod whole;
 mod world;
 
-pub(crate) use bench::not_tested;
+pub(crate) use bench::{PATIENCE, not_tested};

@@ -16,7 +16,7 @@ async fn ended_in_a_trial(more: &str) -> Bench {
     let mut bench = Bench::prepare("", "trial-starts = 1");
     let wait = "touch HOME/there; until test -e HOME/go; do sleep 0.01; done".replace("HOME", &bench.home());
     bench.append(&format!(
-        "[product.bcd.hooks]\nafter-activate = [\"/bin/sh\", \"-c\", \"{wait}\"]\n{}",
+        "[product.bcd.hooks]\ntimeout = \"100s\"\nafter-activate = [\"/bin/sh\", \"-c\", \"{wait}\"]\n{}",
         more.replace("HOME", &bench.home())
     ));
     fs::write(bench.path("go"), "").unwrap();
