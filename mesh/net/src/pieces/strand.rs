@@ -1,11 +1,11 @@
 //! One neighbour of one swarm: what it says goes to the swarm's task, what the task says goes to it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::io::{AsyncReadExt as _, AsyncWrite, BufWriter};
 use groundswell_core::blob::Layout;
-use groundswell_core::blob::exchange::Message;
 use groundswell_core::blob::exchange::message::Part;
+use groundswell_core::blob::exchange::{Message, Outgoing};
 use groundswell_core::node_id::NodeId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -42,13 +42,29 @@ pub(super) enum Out {
         piece: u32,
         /// From which byte on.
         offset: usize,
-        /// How many.
-        length: usize,
-        /// All of the piece.
-        of: Arc<Vec<u8>>,
+        /// The bytes.
+        bytes: PartBytes,
     },
     /// The answer to its opening, before anything else.
     Accepted(Vec<u8>),
+}
+
+/// Bytes of a part, as they wait.
+#[derive(Debug)]
+pub(super) struct PartBytes {
+    /// All of the piece, or a copy of the part alone.
+    of: Arc<Vec<u8>>,
+    /// Where they are in that.
+    begin: usize,
+    length: usize,
+    /// While it lives, so does all of the piece.
+    _whole: Option<Arc<()>>,
+}
+
+impl PartBytes {
+    fn bytes(&self) -> &[u8] {
+        self.begin.checked_add(self.length).and_then(|end| self.of.get(self.begin..end)).unwrap_or_default()
+    }
 }
 
 /// What comes from a neighbour.
@@ -83,11 +99,41 @@ pub(super) struct Strand {
     pub(super) opened_by: NodeId,
     outbox: mpsc::Sender<Out>,
     task: AbortHandle,
+    /// The piece of which all is kept for what waits here.
+    whole: Option<(u32, Weak<()>)>,
 }
 
 impl Strand {
     pub(super) fn new(number: u64, opened_by: NodeId, outbox: mpsc::Sender<Out>, task: AbortHandle) -> Self {
-        Self { number, opened_by, outbox, task }
+        Self { number, opened_by, outbox, task, whole: None }
+    }
+
+    /// Hands on a part of a piece. For what waits here one piece at a time is kept as a whole; of others the parts are copied:
+    /// a neighbour that takes a piece, calls it off after its first bytes and reads nothing would have many kept otherwise.
+    /// Returns whether there was room.
+    pub(super) fn send_part(&mut self, out: &Outgoing, of: Arc<Vec<u8>>) -> bool {
+        let Outgoing { piece, offset, length, .. } = *out;
+        let bytes = if length * 2 >= of.len() {
+            PartBytes { of, begin: offset, length, _whole: None }
+        } else if let Some(whole) = self.keep_whole(piece) {
+            PartBytes { of, begin: offset, length, _whole: Some(whole) }
+        } else {
+            let copy = offset.checked_add(length).and_then(|end| of.get(offset..end)).unwrap_or_default().to_vec();
+            PartBytes { of: Arc::new(copy), begin: 0, length, _whole: None }
+        };
+        self.send(Out::Bytes { piece, offset, bytes })
+    }
+
+    /// Whether all of a piece may be kept: it is already, or no other is.
+    fn keep_whole(&mut self, piece: u32) -> Option<Arc<()>> {
+        if let Some((kept, whole)) = &self.whole
+            && let Some(whole) = whole.upgrade()
+        {
+            return (*kept == piece).then_some(whole);
+        }
+        let whole = Arc::new(());
+        self.whole = Some((piece, Arc::downgrade(&whole)));
+        Some(whole)
     }
 
     /// Whether there was room. A stream that has ended takes everything: why it ended is about to be heard.
@@ -177,13 +223,49 @@ async fn write(writer: &mut BufWriter<impl AsyncWrite + Unpin>, out: Out) -> Res
     match out {
         Out::Word(message) => write_all(writer, &message.to_frame()).await,
         Out::Accepted(bytes) => write_all(writer, &bytes).await,
-        Out::Bytes { piece, offset, length, of } => {
-            let bytes = offset.checked_add(length).and_then(|end| of.get(offset..end)).unwrap_or_default();
+        Out::Bytes { piece, offset, bytes } => {
+            let bytes = bytes.bytes();
             write_all(writer, &Part::header(piece, offset, bytes.len())).await?;
             // The header leaves with the first of them.
             let (first, rest) = bytes.split_at(bytes.len().min(WRITTEN_BYTES.saturating_sub(writer.buffer().len())));
             write_all(writer, first).await?;
             write_all(writer, rest).await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn b3_one_that_reads_nothing_keeps_one_whole_piece_in_memory_however_many_it_takes_a_little_of() {
+        const MIB: usize = 1024 * 1024;
+        let (outbox, mut waiting) = mpsc::channel(OUTBOX);
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let mut strand = Strand::new(1, NodeId([1; 32]), outbox, task);
+        let part = |piece, length, last| Outgoing { peer: NodeId([1; 32]), piece, offset: 4, length, last };
+        let pieces: Vec<Arc<Vec<u8>>> = (0..64).map(|piece| Arc::new(vec![piece; MIB])).collect();
+        for (number, piece) in (0..).zip(&pieces) {
+            assert!(strand.send_part(&part(number, 64 * 1024, false), Arc::clone(piece)));
+            assert!(strand.send_part(&part(number, 64 * 1024, false), Arc::clone(piece)));
+        }
+        assert_eq!(pieces.iter().filter(|piece| Arc::strong_count(piece) > 1).count(), 1);
+        let read = |out: Option<Out>| match out {
+            Some(Out::Bytes { piece, offset: 4, bytes }) => (piece, bytes.bytes().to_vec()),
+            other => panic!("{other:?}"),
+        };
+        for number in 0..64 {
+            for _ in 0..2 {
+                assert_eq!(read(waiting.recv().await), (u32::from(number), vec![number; 64 * 1024]));
+            }
+        }
+        // What was read is kept no longer, and the next one is kept as a whole again.
+        assert!(strand.send_part(&part(9, 64 * 1024, false), Arc::clone(&pieces[9])));
+        assert_eq!(pieces.iter().filter(|piece| Arc::strong_count(piece) > 1).count(), 1);
+        // What is a part as a whole is not copied.
+        let small = Arc::new(vec![7; 64 * 1024]);
+        assert!(strand.send_part(&part(10, 64 * 1024 - 4, true), Arc::clone(&small)));
+        assert_eq!(Arc::strong_count(&small), 2);
     }
 }

@@ -448,8 +448,7 @@ impl Swarm {
             shared.terms.rates.up.spend(out.length);
             shared.tally.sent(out.length);
             self.moved.entry(out.peer).or_default().sent.add(out.length);
-            let bytes = Out::Bytes { piece: out.piece, offset: out.offset, length: out.length, of };
-            if self.strands.get(&out.peer).is_some_and(|strand| !strand.send(bytes)) {
+            if self.strands.get_mut(&out.peer).is_some_and(|strand| !strand.send_part(&out, of)) {
                 choked.push(out.peer);
             }
         }
