@@ -1,6 +1,7 @@
 //! Peers in memory that hold blobs, each with its manner, and a sink that remembers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use futures::future::BoxFuture;
@@ -257,6 +258,10 @@ pub(crate) struct Shelf {
     pub(crate) piece_errors: Mutex<Vec<SinkError>>,
     /// Errors to give when everything is here.
     pub(crate) finish_errors: Mutex<Vec<SinkError>>,
+    /// While this is held, no piece is stored.
+    pub(crate) hangs: Mutex<()>,
+    /// Bytes of pieces that were handed to it, stored or not.
+    pub(crate) handed_bytes: AtomicUsize,
 }
 
 impl Shelf {
@@ -269,6 +274,8 @@ impl Shelf {
             kept_up: Mutex::default(),
             piece_errors: Mutex::default(),
             finish_errors: Mutex::default(),
+            hangs: Mutex::default(),
+            handed_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -293,6 +300,8 @@ impl PieceSink for Shelf {
     }
 
     fn write_piece(&self, piece: u32, bytes: &[u8]) -> Result<(), SinkError> {
+        self.handed_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        drop(self.hangs.lock().unwrap());
         assert!(self.hash_list().is_some(), "the list is kept before the first piece");
         assert_eq!(self.sample.list.verify_piece(piece, bytes), Ok(()), "nothing unverified is stored");
         if let Some(error) = self.piece_errors.lock().unwrap().pop() {

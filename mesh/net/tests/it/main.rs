@@ -21,4 +21,5 @@ mod outer_world;
 mod stranger;
 mod swarm;
 mod swarm_hostile;
+mod swarm_memory;
 mod swarm_world;

@@ -68,7 +68,7 @@ impl Ended {
 
 enum Work {
     /// A piece was verified and stored, or not.
-    Stored { peer: NodeId, piece: u32, outcome: Result<Arc<Vec<u8>>, NotStored> },
+    Stored { peer: NodeId, piece: u32, length: usize, outcome: Result<Arc<Vec<u8>>, NotStored> },
     /// A piece was read for a neighbour.
     Read { piece: u32, outcome: Result<Vec<u8>, ReadError> },
     /// The sink has done what stored pieces left to be done.
@@ -107,6 +107,9 @@ pub(super) struct Swarm {
     work: JoinSet<Work>,
     /// Pieces of which some parts are here; one for each that the exchange expects.
     partly: BTreeMap<u32, Vec<u8>>,
+    /// Bytes of whole pieces that wait to be verified and stored: those that are expected, and those of neighbours that have
+    /// left since. While they are more than may be expected, nobody is heard.
+    storing_bytes: u64,
     /// Pieces that are being read, at most [`READ_AT_ONCE`].
     reading: BTreeSet<u32>,
     keeping_up: bool,
@@ -160,6 +163,7 @@ impl Swarm {
             voices,
             work: JoinSet::new(),
             partly: BTreeMap::new(),
+            storing_bytes: 0,
             reading: BTreeSet::new(),
             keeping_up: false,
             finishing: false,
@@ -189,7 +193,7 @@ impl Swarm {
                 return Ended(None);
             }
             let event = tokio::select! {
-                Some(heard) = self.inbox.recv() => { self.on_all_heard(heard); Ok(()) }
+                Some(heard) = self.inbox.recv(), if self.hears() => { self.on_all_heard(heard); Ok(()) }
                 Some(worked) = self.work.join_next() => settled(worked).map_or(Ok(()), |worked| self.on_work(worked)),
                 Some(opened) = self.openings.join_next() => match settled(opened) {
                     Some(opened) => self.on_opened(opened).await,
@@ -222,10 +226,19 @@ impl Swarm {
         self.over || self.alone.get_or_insert_with(Instant::now).elapsed() >= SERVED_IDLE
     }
 
+    /// Whether the disk keeps up with what comes. A neighbour that leaves and comes back is promised room anew, while what it
+    /// brought before still waits.
+    fn hears(&self) -> bool {
+        self.storing_bytes <= BLOB_EXPECTED_BYTES
+    }
+
     /// Takes what is there at once: what follows from it is decided once.
     fn on_all_heard(&mut self, first: Heard) {
         self.on_heard(first);
         for _ in 1..INBOX {
+            if !self.hears() {
+                return;
+            }
             let Ok(heard) = self.inbox.try_recv() else { return };
             self.on_heard(heard);
         }
@@ -285,30 +298,27 @@ impl Swarm {
     /// Verifies and stores a piece that is whole.
     fn store(&mut self, peer: NodeId, piece: u32) {
         let (Some(bytes), Some(list), Some(fetch)) = (self.partly.remove(&piece), &self.list, &self.fetch) else { return };
-        let (list, sink) = (Arc::clone(list), Arc::clone(&fetch.sink));
+        let (list, sink, length) = (Arc::clone(list), Arc::clone(&fetch.sink), bytes.len());
+        self.storing_bytes += u64::try_from(length).unwrap_or(u64::MAX);
         self.work.spawn_blocking(move || {
             let outcome = match list.verify_piece(piece, &bytes) {
                 Err(_) => Err(NotStored::Bad),
                 Ok(()) => sink.write_piece(piece, &bytes).map(|()| Arc::new(bytes)).map_err(NotStored::Sink),
             };
-            Work::Stored { peer, piece, outcome }
+            Work::Stored { peer, piece, length, outcome }
         });
     }
 
     fn on_work(&mut self, work: Work) -> Result<(), SinkError> {
         match work {
-            Work::Stored { piece, outcome: Ok(bytes), .. } => {
-                self.exchange.stored(self.now(), piece);
-                self.shared.cache.put(self.blob, piece, bytes);
-                self.keep_up();
+            Work::Stored { peer, piece, length, outcome } => {
+                self.storing_bytes -= u64::try_from(length).unwrap_or(u64::MAX);
+                return self.on_stored(peer, piece, outcome);
             }
             Work::KeptUp(outcome) => {
                 self.keeping_up = false;
                 return outcome;
             }
-            // Whoever sent it, over this stream or one before.
-            Work::Stored { peer, outcome: Err(NotStored::Bad), .. } => self.charge(peer, Charge::BadPiece),
-            Work::Stored { outcome: Err(NotStored::Sink(error)), .. } => return Err(error),
             Work::Read { piece, outcome: Ok(bytes) } => {
                 self.reading.remove(&piece);
                 self.shared.cache.put(self.blob, piece, Arc::new(bytes));
@@ -330,6 +340,20 @@ impl Swarm {
                 news.into_iter().for_each(|piece| self.exchange.stored(now, piece));
             }
             Work::Finished(outcome) => return self.on_finished(outcome),
+        }
+        Ok(())
+    }
+
+    fn on_stored(&mut self, peer: NodeId, piece: u32, outcome: Result<Arc<Vec<u8>>, NotStored>) -> Result<(), SinkError> {
+        match outcome {
+            Ok(bytes) => {
+                self.exchange.stored(self.now(), piece);
+                self.shared.cache.put(self.blob, piece, bytes);
+                self.keep_up();
+            }
+            // Whoever sent it, over this stream or one before.
+            Err(NotStored::Bad) => self.charge(peer, Charge::BadPiece),
+            Err(NotStored::Sink(error)) => return Err(error),
         }
         Ok(())
     }
