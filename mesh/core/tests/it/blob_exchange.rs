@@ -308,6 +308,27 @@ fn no_more_is_taken_at_once_than_there_is_room_for_and_one_piece_always() {
 }
 
 #[test]
+fn what_nobody_lacks_and_nobody_is_to_be_sent_need_not_be_kept_at_hand() {
+    let layout = layout(2);
+    let mut exchange = seed(layout);
+    assert!(!exchange.may_be_taken(0), "nobody takes part");
+    exchange.join(START, peer(1)).unwrap();
+    assert!(exchange.may_be_taken(0), "who has not said what it holds may lack anything");
+    exchange.heard(START, peer(1), &Message::Holding(some(layout, &[0]))).unwrap();
+    assert_eq!([0, 1].map(|piece| exchange.may_be_taken(piece)), [false, true]);
+    exchange.take_messages(START);
+    exchange.heard(START, peer(1), &Message::Take(1)).unwrap();
+    exchange.heard(START, peer(1), &Message::Have(vec![1])).unwrap();
+    assert!(exchange.may_be_taken(1), "it has it from another by now, and has not called it off");
+    exchange.heard(START, peer(1), &Message::Cancel(1)).unwrap();
+    assert!(!exchange.may_be_taken(1));
+    let terms = Terms { serves: false, takes: true, uploads: 8, room_bytes: u64::MAX };
+    let mut metered = Exchange::new(layout, PieceSet::full(layout), terms, 1, START);
+    greet(&mut metered, 1, PieceSet::empty(layout));
+    assert!(!metered.may_be_taken(0));
+}
+
+#[test]
 fn a_piece_that_the_disk_damaged_is_missing_again_and_all_are_told() {
     let l = layout(3);
     let mut exchange = seed(l);

@@ -43,10 +43,20 @@ impl Cache {
         }
     }
 
+    /// What they take together.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces().bytes
+    }
+
     /// Forgets what is kept of one blob.
     pub(super) fn clear(&self, blob: &Digest) {
+        self.keep(blob, |_| false);
+    }
+
+    /// Forgets the pieces of one blob that are not wanted any more.
+    pub(super) fn keep(&self, blob: &Digest, wanted: impl Fn(u32) -> bool) {
         let mut pieces = self.pieces();
-        pieces.pieces.retain(|(of, ..)| of != blob);
+        pieces.pieces.retain(|(of, piece, _)| of != blob || wanted(*piece));
         pieces.bytes = pieces.pieces.iter().map(|(_, _, bytes)| bytes.len()).sum();
     }
 }
@@ -66,6 +76,9 @@ mod tests {
         assert_eq!(cache.get(&blob(63), 7).as_deref(), Some(&vec![63; 1024 * 1024]));
         cache.clear(&blob(63));
         assert_eq!(cache.get(&blob(63), 7), None);
+        cache.put(blob(62), 8, piece(62));
+        cache.keep(&blob(62), |piece| piece == 8);
+        assert_eq!([7, 8].map(|piece| cache.get(&blob(62), piece).is_some()), [false, true]);
         cache.put(blob(1), 8, piece(1));
         assert!(cache.get(&blob(48), 7).is_some(), "what was cleared makes room");
     }

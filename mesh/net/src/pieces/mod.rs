@@ -178,6 +178,13 @@ impl Swarms {
         SwarmCounters { sent_bytes: read(sent), received_bytes: read(received), wasted_bytes: read(wasted) }
     }
 
+    /// Bytes of pieces that are kept in memory, over all blobs, for whoever is sent them next; besides, each neighbour keeps
+    /// what is being sent to it.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.shared.cache.bytes()
+    }
+
     /// The swarms that this node takes part in now, as they were within the last second.
     #[must_use]
     pub fn glimpses(&self) -> BTreeMap<Digest, Glimpse> {
@@ -341,6 +348,7 @@ impl Shared {
             if running.get(&sha256).is_some_and(|it| it.number == number) {
                 running.remove(&sha256);
                 shared.glimpses().remove(&sha256);
+                shared.cache.clear(&sha256);
             }
             drop(running);
             // Told last: whoever fetches it next finds the place free.

@@ -1,4 +1,4 @@
-//! What a swarm keeps in memory: no more than its bounds beside a disk that hangs.
+//! What a swarm keeps in memory: no more than its bounds beside a disk that hangs, and nothing that nobody takes any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,4 +109,53 @@ async fn b3_a_member_that_sends_more_than_was_taken_loses_its_standing_and_nothi
     assert!(node.shelf.is_whole());
     assert_eq!(node.swarms.charged(), [(peer(9), Charge::Breach)]);
     drop(seed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_that_nobody_takes_any_more_are_not_kept_in_memory() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(500_000)).holding(0..40);
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    let mut progress = node.progress.subscribe();
+    let half_way = async {
+        progress.wait_for(|progress| progress.held >= 20).await.unwrap();
+        // The only one that takes part has everything already.
+        assert_eq!(node.swarms.cached_bytes(), 0);
+        assert!(seed.swarms.cached_bytes() > 0, "it sends parts of pieces");
+    };
+    let (fetched, ()) = tokio::join!(node.fetch(), half_way);
+    fetched.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!([&seed, &node].map(|node| node.swarms.cached_bytes()), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_is_given_up_leaves_nothing_in_memory() {
+    let sample = sample(40 * PIECE);
+    let lines: Arc<Lines> = Arc::default();
+    let seed = Node::new(&lines, 0, &sample, &[], at_rate(500_000)).holding(0..40);
+    let node = Node::new(&lines, 1, &sample, &[0], Terms::default());
+    // One that lacks everything and takes nothing, so that what comes is kept for it.
+    let _idle = lines.door(2);
+    let mut progress = node.progress.subscribe();
+    let keeps = async {
+        sleep(Duration::from_secs(1)).await;
+        let mut stream = lines.open(2, 1).await;
+        let opening = Opening { sha256: sample.name.sha256, size_bytes: sample.name.size_bytes, wants_list: false };
+        frames::write_opening(&mut stream, &opening).await.unwrap();
+        frames::read_answer(&mut stream, sample.layout(), false).await.unwrap().unwrap();
+        let nothing = groundswell_core::blob::PieceSet::empty(sample.layout());
+        stream.write_all(&Message::Holding(nothing).to_frame()).await.unwrap();
+        progress.wait_for(|progress| progress.held >= 30).await.unwrap();
+        assert!(node.swarms.cached_bytes() > 0);
+        stream
+    };
+    let stream = tokio::select! {
+        fetched = node.fetch() => panic!("it is not over yet: {fetched:?}"),
+        stream = keeps => stream,
+    };
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(node.swarms.cached_bytes(), 0);
+    drop((seed, stream));
 }

@@ -93,6 +93,13 @@ impl Exchange {
         Some(Outgoing { peer, piece, offset, length, last })
     }
 
+    /// Whether somebody may still take a piece from here, or is to be sent it: what nobody takes need not be kept at hand.
+    #[must_use]
+    pub fn may_be_taken(&self, piece: u32) -> bool {
+        let lacks = |it: &Neighbour| it.takes && !it.has(piece);
+        self.terms.serves && (self.neighbours.values().any(lacks) || self.queue.iter().any(|sending| sending.piece == piece))
+    }
+
     /// A piece that is held cannot be read: it is missing again, and whoever took it is told.
     pub fn unreadable(&mut self, piece: u32) {
         self.forget(piece);

@@ -31,11 +31,11 @@ pub(super) struct Moved {
 }
 
 impl Swarm {
-    /// Takes a picture when it is time, or when others take part than before.
-    pub(super) fn picture(&mut self) {
+    /// Takes a picture when it is time, or when others take part than before. Returns whether it did.
+    pub(super) fn picture(&mut self) -> bool {
         let same = self.strands.keys().eq(self.seen.neighbours.iter());
         if same && self.seen.taken.is_some_and(|taken| taken.elapsed() < TAKEN_EVERY) {
-            return;
+            return false;
         }
         self.moved.retain(|peer, _| self.strands.contains_key(peer));
         self.seen.taken = Some(Instant::now());
@@ -56,6 +56,7 @@ impl Swarm {
         let completed = self.seen.completed.iter().filter(|peer| !self.strands.contains_key(*peer)).copied().collect();
         let glimpse = Glimpse { held: self.exchange.held().held(), pieces: self.layout.count(), neighbours, completed };
         self.shared.glimpses().insert(self.blob, glimpse);
+        true
     }
 
     /// It has everything, and is about to be let go.

@@ -348,7 +348,9 @@ impl Swarm {
         match outcome {
             Ok(bytes) => {
                 self.exchange.stored(self.now(), piece);
-                self.shared.cache.put(self.blob, piece, bytes);
+                if self.exchange.may_be_taken(piece) {
+                    self.shared.cache.put(self.blob, piece, bytes);
+                }
                 self.keep_up();
             }
             // Whoever sent it, over this stream or one before.
@@ -430,7 +432,9 @@ impl Swarm {
         let closed_until = self.send_parts(&mut choked);
         choked.into_iter().for_each(|peer| self.part_with(peer));
         self.tell();
-        self.picture();
+        if self.picture() {
+            self.shared.cache.keep(&self.blob, |piece| self.exchange.may_be_taken(piece));
+        }
         if self.fetch.is_none() && self.strands.is_empty() {
             return Some(self.alone.unwrap_or_else(Instant::now) + SERVED_IDLE);
         }
