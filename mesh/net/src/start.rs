@@ -27,6 +27,13 @@ use crate::streams;
 
 /// Inbound streams being negotiated on one connection: what a stranger can occupy is small.
 const NEGOTIATING: usize = 32;
+/// What the muxer bounds of one connection: the windows of all its streams.
+const MUXER_BYTES: usize = 1024 * 1024 * 1024;
+/// The window that each of its streams has at least.
+const LEAST_WINDOW_BYTES: usize = 256 * 1024;
+/// By how much all windows of a connection may grow together: enough for 1 Gbit/s over 120 ms. So much more a peer may have us
+/// keep, beside the least window of each stream, when this node reads slowly.
+const WINDOWS_GROW_BYTES: usize = 16 * 1024 * 1024;
 /// A handshake (TCP or QUIC, noise, yamux) takes at most this long.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A connection without links, gossip or blobs is closed after this long.
@@ -92,12 +99,21 @@ fn session() -> Result<[u8; SESSION_BYTES], StartError> {
     Ok(session)
 }
 
+/// How streams share a connection. A stream's window grows while it is read fast for its round trip, which the other side can
+/// make look long. What all of them grow by comes out of one bound of the connection, of which the least window of as many
+/// streams as there may be is set aside: so many more than the protocols here take are allowed for, to leave little.
+fn muxer() -> yamux::Config {
+    let mut config = yamux::Config::default();
+    config.set_max_num_streams((MUXER_BYTES - WINDOWS_GROW_BYTES) / LEAST_WINDOW_BYTES);
+    config
+}
+
 fn swarm(identity: &Keypair, mesh: Mesh) -> Result<Swarm<Mesh>, StartError> {
     let failed = |part: &'static str, reason: String| StartError::Part { part, reason };
     let transports = || {
         SwarmBuilder::with_existing_identity(identity.clone())
             .with_tokio()
-            .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+            .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, muxer)
             .map_err(|error| failed("TCP", error.to_string()))
             .map(|builder| builder.with_quic())
     };
@@ -202,4 +218,22 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b3_windows_grow_no_further_than_they_may_by_the_muxers_own_bounds() {
+        let config = format!("{:?}", muxer());
+        let number = |name: &str| {
+            let (_, rest) = config.split_once(name).unwrap_or_else(|| panic!("{name} is not in {config}"));
+            let digits: String = rest.chars().skip_while(|it| !it.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+            digits.parse::<usize>().unwrap()
+        };
+        let set_aside = number("max_num_streams") * LEAST_WINDOW_BYTES;
+        assert_eq!(number("max_connection_receive_window"), MUXER_BYTES);
+        assert!(MUXER_BYTES - set_aside <= WINDOWS_GROW_BYTES, "{config}");
+    }
 }
