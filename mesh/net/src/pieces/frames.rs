@@ -6,7 +6,7 @@
 
 use futures::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use groundswell_core::blob::exchange::Message;
-use groundswell_core::blob::exchange::message::HEADER_BYTES;
+use groundswell_core::blob::exchange::message::{HEADER_BYTES, PART, PLACE_BYTES, Part};
 use groundswell_core::blob::{HashList, Layout};
 use groundswell_core::digest::Digest;
 
@@ -144,6 +144,16 @@ pub async fn read_message(stream: &mut (impl AsyncRead + Unpin), layout: Layout)
     }
     read_exact(stream, rest).await?;
     let (tag, length) = Message::header(header, layout)?;
+    if tag == PART {
+        // Its bytes are most of all that comes: they are read into where they stay.
+        let mut place = [0; PLACE_BYTES];
+        read_exact(stream, &mut place).await?;
+        let length = length.saturating_sub(PLACE_BYTES);
+        let (piece, offset) = Part::place(place, length, layout)?;
+        let mut bytes = vec![0; length];
+        read_exact(stream, &mut bytes).await?;
+        return Ok(Some(Message::Part(Part { piece, offset, bytes })));
+    }
     let mut payload = vec![0; length];
     read_exact(stream, &mut payload).await?;
     Ok(Some(Message::decode(tag, payload, layout)?))
@@ -187,6 +197,17 @@ mod tests {
         }
         assert!(read(vec![0, 6], true).expect_err("unknown").is_breach());
         assert!(read(vec![2], true).expect_err("unknown").is_breach());
+    }
+
+    #[test]
+    fn a_part_is_read_as_it_was_written_and_one_beyond_its_piece_is_refused_before_its_bytes_come() {
+        let part = Part { piece: 19, offset: 65_000, bytes: vec![7; 529] };
+        let frame = Message::Part(part.clone()).to_frame();
+        let read = |bytes: &[u8]| block_on(read_message(&mut Cursor::new(bytes.to_vec()), layout()));
+        assert_eq!(read(&frame).expect("read"), Some(Message::Part(part)));
+        assert!(matches!(read(&frame[..frame.len() - 1]), Err(WireError::Closed)));
+        let beyond = Part::header(19, 65_001, 529);
+        assert!(read(&beyond).expect_err("piece 19 has 65,529 bytes").is_breach());
     }
 
     proptest::proptest! {

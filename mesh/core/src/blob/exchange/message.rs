@@ -54,8 +54,12 @@ pub struct Part {
     pub bytes: Vec<u8>,
 }
 
+/// Tag of [`Message::Part`].
+pub const PART: u8 = 8;
+/// Bytes of a part's payload in front of its own: where they belong.
+pub const PLACE_BYTES: usize = 8;
 /// Bytes in front of a part's own, header included.
-pub const PART_HEADER_BYTES: usize = HEADER_BYTES + 8;
+pub const PART_HEADER_BYTES: usize = HEADER_BYTES + PLACE_BYTES;
 
 impl Part {
     /// What stands in front of `length` bytes of a piece, 1 to [`BLOB_PART_BYTES`]; so they need not be copied into a
@@ -63,8 +67,22 @@ impl Part {
     #[must_use]
     pub fn header(piece: u32, offset: usize, length: usize) -> [u8; PART_HEADER_BYTES] {
         let number = |bytes: usize| u32::try_from(bytes).expect("a piece has 1 MiB at most").to_be_bytes();
-        let ([l0, l1, l2, l3], [p0, p1, p2, p3], [o0, o1, o2, o3]) = (number(length + 8), piece.to_be_bytes(), number(offset));
-        [8, l0, l1, l2, l3, p0, p1, p2, p3, o0, o1, o2, o3]
+        let ([l0, l1, l2, l3], [p0, p1, p2, p3], [o0, o1, o2, o3]) =
+            (number(length + PLACE_BYTES), piece.to_be_bytes(), number(offset));
+        [PART, l0, l1, l2, l3, p0, p1, p2, p3, o0, o1, o2, o3]
+    }
+
+    /// Reads where `length` bytes belong that follow: which piece, and from which byte of it on. So they can be read right into
+    /// where they are kept.
+    ///
+    /// # Errors
+    /// When the blob does not have such bytes.
+    pub fn place(bytes: [u8; PLACE_BYTES], length: usize, layout: Layout) -> Result<(u32, u32), MessageError> {
+        let [p0, p1, p2, p3, o0, o1, o2, o3] = bytes;
+        let (piece, offset) = (u32::from_be_bytes([p0, p1, p2, p3]), u32::from_be_bytes([o0, o1, o2, o3]));
+        let ends = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(length));
+        let whole = layout.length(piece).ok_or(MessageError::Beyond(piece))?;
+        if ends.is_none_or(|ends| ends > whole) { Err(MessageError::Beyond(piece)) } else { Ok((piece, offset)) }
     }
 }
 
@@ -103,7 +121,7 @@ impl Message {
             2 => 8..=4 + 4 * BLOB_OFFERED,
             3 | 5 | 6 | 7 => exactly(4),
             4 => exactly(0),
-            8 => 9..=8 + BLOB_PART_BYTES,
+            PART => PLACE_BYTES + 1..=PLACE_BYTES + BLOB_PART_BYTES,
             _ => return Err(MessageError::Tag(tag)),
         })
     }
@@ -141,14 +159,9 @@ impl Message {
             6 => Self::Withdraw(piece(&payload, layout).ok_or(wrong)??),
             7 => Self::Got(number(&payload).ok_or(wrong)?),
             _ => {
-                let piece = number(&payload).ok_or(wrong)?;
-                let offset = payload.get(4..).and_then(number).ok_or(wrong)?;
-                let bytes = payload.split_off(8);
-                let ends = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(bytes.len()));
-                let length = layout.length(piece).ok_or(MessageError::Beyond(piece))?;
-                if ends.is_none_or(|ends| ends > length) {
-                    return Err(MessageError::Beyond(piece));
-                }
+                let place = *payload.first_chunk().ok_or(wrong)?;
+                let bytes = payload.split_off(PLACE_BYTES);
+                let (piece, offset) = Part::place(place, bytes.len(), layout)?;
                 Self::Part(Part { piece, offset, bytes })
             }
         })
@@ -186,7 +199,7 @@ impl Message {
                 frame.extend_from_slice(&part.piece.to_be_bytes());
                 frame.extend_from_slice(&part.offset.to_be_bytes());
                 frame.extend_from_slice(&part.bytes);
-                8
+                PART
             }
         };
         let length = u32::try_from(frame.len() - HEADER_BYTES).expect("a message has 64 KiB and a few bytes at most");
@@ -207,7 +220,7 @@ impl Message {
                 Self::Offer { pieces, .. } => 4 + 4 * pieces.len(),
                 Self::Take(_) | Self::Cancel(_) | Self::Withdraw(_) | Self::Got(_) => 4,
                 Self::Pass => 0,
-                Self::Part(part) => 8 + part.bytes.len(),
+                Self::Part(part) => PLACE_BYTES + part.bytes.len(),
             }
     }
 }
