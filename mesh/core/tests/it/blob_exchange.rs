@@ -1,11 +1,11 @@
 //! The exchange of pieces as neighbours see it: what is offered, taken, sent, and what a neighbour that breaks its word costs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use groundswell_core::blob::exchange::{Breach, Exchange, Message, PartFate, Terms};
 use groundswell_core::blob::{Layout, PieceSet};
-use groundswell_core::limits::{BLOB_NEIGHBOURS, BLOB_OPEN_OFFERS};
+use groundswell_core::limits::{BLOB_NEIGHBOURS, BLOB_OFFERED, BLOB_OPEN_OFFERS};
 use groundswell_core::node_id::NodeId;
 use proptest::prelude::*;
 
@@ -100,6 +100,26 @@ fn a_seed_hands_out_each_piece_once_before_any_twice() {
 }
 
 #[test]
+fn a_single_neighbour_is_given_pieces_nearly_in_order() {
+    let layout = layout(100);
+    let mut exchange = seed(layout);
+    greet(&mut exchange, 1, some(layout, &[2]));
+    let mut lacks: BTreeSet<u32> = (0..100).filter(|piece| *piece != 2).collect();
+    for step in 0..99 {
+        let now = ms(10 * step);
+        for (_, pieces) in offers(&exchange.take_messages(now)) {
+            exchange.heard(now, peer(1), &Message::Take(pieces[0])).unwrap();
+            let first = *lacks.first().unwrap();
+            assert!(lacks.remove(&pieces[0]), "each once");
+            // What is in another offer is not in this one.
+            assert!(pieces[0] < first + 2 * u32::try_from(BLOB_OFFERED).unwrap(), "{} while {first} is not there", pieces[0]);
+        }
+        send_all(&mut exchange, now);
+    }
+    assert_eq!(lacks, BTreeSet::new());
+}
+
+#[test]
 fn a_neighbour_that_passes_nothing_on_is_given_few_pieces_that_nobody_else_has() {
     let l = layout(60);
     let mut exchange = seed(l);
@@ -119,7 +139,7 @@ fn a_neighbour_that_passes_nothing_on_is_given_few_pieces_that_nobody_else_has()
                 exchange.heard(now, other, &Message::Have(vec![piece])).unwrap();
             }
         }
-        if got.values().flatten().collect::<std::collections::BTreeSet<_>>().len() == 60 {
+        if got.values().flatten().collect::<BTreeSet<_>>().len() == 60 {
             break;
         }
     }
@@ -289,7 +309,7 @@ fn no_more_neighbours_are_sent_to_at_once_than_the_terms_allow() {
     let mut exchange = Exchange::new(l, PieceSet::full(l), Terms { uploads: 2, ..Terms::default() }, 1, START);
     (1..=5).for_each(|n| greet(&mut exchange, n, PieceSet::empty(l)));
     let made = offers(&exchange.take_messages(START));
-    let to: std::collections::BTreeSet<NodeId> = made.iter().map(|(to, _)| *to).collect();
+    let to: BTreeSet<NodeId> = made.iter().map(|(to, _)| *to).collect();
     assert!(!to.is_empty() && to.len() <= 2, "{to:?}");
 }
 

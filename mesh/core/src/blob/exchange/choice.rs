@@ -88,7 +88,9 @@ impl Exchange {
             let drawn = nth + usize::try_from(self.random.next_u32() % left).unwrap_or(0);
             open.swap(nth, drawn);
             let Some(peer) = open.get(nth).copied() else { break };
-            let start = self.random.next_u32() % self.layout.count();
+            let drawn = self.random.next_u32() % self.layout.count();
+            // Where there is nobody to spread pieces among they go nearly in order: what comes so is hashed as it comes.
+            let start = if self.neighbours.len() == 1 { 0 } else { drawn };
             let Some(neighbour) = self.neighbours.get(&peer) else { continue };
             // Many offers at once need no choice in each: what is in one is in no other.
             let most = if neighbour.offers.len() < 3 { BLOB_OFFERED } else { 2 };
