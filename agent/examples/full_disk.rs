@@ -58,6 +58,13 @@ impl Mounted {
         }
     }
 
+    /// Writes until so many bytes are free.
+    fn fill_up_to(&self, free_bytes: u64) {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        let ballast = (stat.f_bavail * stat.f_frsize).saturating_sub(free_bytes);
+        fs::write(self.0.join("ballast"), vec![1; usize::try_from(ballast).unwrap()]).unwrap();
+    }
+
     fn make_room(&self) {
         fs::remove_file(self.0.join("ballast")).unwrap();
     }
@@ -262,13 +269,14 @@ fn main() -> ExitCode {
 
 #[tokio::main(worker_threads = 2)]
 async fn prove() -> ExitCode {
-    let scenes: [(&str, Telling); 9] = [
+    let scenes: [(&str, Telling); 10] = [
         ("staging on a full disk", Box::pin(staging_on_a_full_disk())),
         ("activate and confirm on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(true))),
         ("activate and revert on a full disk", Box::pin(an_upgrade_that_meets_a_full_disk(false))),
         ("a read-only disk", Box::pin(a_read_only_disk())),
         ("a folder that vanished", Box::pin(a_folder_that_vanished())),
         ("an agent whose disk runs full during a download", Box::pin(whole_agent::full_in_the_middle_of_a_download())),
+        ("an agent whose slot finds no room for its copy", Box::pin(whole_agent::no_room_for_the_copy_in_a_slot())),
         ("an agent whose disk is full at a commit of its store", Box::pin(whole_agent::full_at_a_commit_of_the_store())),
         ("an agent that cannot write artifacts", Box::pin(whole_agent::blobs_that_cannot_be_written())),
         ("an agent whose data folder vanished", Box::pin(whole_agent::a_data_folder_that_vanished())),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use groundswell_agent::agent;
 use groundswell_agent::api::client::Client;
+use groundswell_agent::blobs::{BlobStore, Settings};
 use groundswell_agent::config::Config;
 use groundswell_agent::handle::StatusView;
 use groundswell_core::digest::Digest;
@@ -123,12 +124,21 @@ fn says_full(status: &StatusView) -> bool {
 impl Scene {
     /// The small disk is `part` of the data folder; all of it when that is empty.
     async fn new(part: &str) -> Result<Self, String> {
+        Self::with_old_blob(part, 0).await
+    }
+
+    /// The same with an artifact of so many bytes, of an earlier run, that no rollout names.
+    async fn with_old_blob(part: &str, old_bytes: usize) -> Result<Self, String> {
         let mut world = World::new();
         let ports = [free_port(), free_port()];
         let configs = [world.machine("a1", ports[0], &[]), world.machine("a2", ports[1], &[ports[0]])];
         let [first, second] = configs;
         let data = second.data_dir.clone();
         let disk = Mounted::over_with(&data.join(part), SIZE)?;
+        if old_bytes > 0 {
+            let settings = Settings { folder: data.join("blobs"), quota_bytes: u64::MAX, reserve_bytes: 0 };
+            BlobStore::open(settings).unwrap().put_bytes(&vec![9; old_bytes]).unwrap();
+        }
         let rates = Rates::new(Rate::UNBOUNDED, Rate::bytes_per_second(PER_SECOND));
         let swarm = Terms { rates, ..second.swarm.clone() };
         let second = Config { swarm, socket: world.folder.path().join("a2.sock"), ..second };
@@ -194,6 +204,24 @@ pub(super) async fn full_in_the_middle_of_a_download() -> Result<(), String> {
     scene.two.until("it fetches", |status| !status.agent.downloads.is_empty()).await;
     scene.disk.fill();
     scene.runs_full_and_goes_on().await;
+    Ok(())
+}
+
+/// There is room for the artifact and none for its copy in a slot: an old artifact gives way, and nothing else.
+pub(super) async fn no_room_for_the_copy_in_a_slot() -> Result<(), String> {
+    const OLD_BYTES: usize = 4 * 1024 * 1024;
+    let scene = Scene::with_old_blob("", OLD_BYTES).await?;
+    let old = Digest::of(&vec![9; OLD_BYTES]);
+    let here = |status: &StatusView| status.agent.blobs.contains(&old);
+    // Beside what is kept free: the artifact, and two thirds of it.
+    scene.disk.fill_up_to(6 * 1024 * 1024);
+    scene.roll_out().await;
+    let artifact = scene.upgrade.artifact.0;
+    let status = scene.two.until("the artifact is there", |status| status.agent.blobs.contains(&artifact)).await;
+    assert!(here(&status) || installed(&status), "there was room for it: {status:#?}");
+    let status = scene.two.until("it runs", installed).await;
+    assert!(!here(&status) && status.agent.blobs.contains(&artifact), "{status:#?}");
+    scene.goes_on().await;
     Ok(())
 }
 

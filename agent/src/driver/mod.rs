@@ -2,11 +2,12 @@
 //!
 //! Each happening becomes inputs of the core; the core's effects run strictly in order ([`crate::effects`]); then the
 //! alarm is set to the core's next wakeup. `outlets` does the effects, `fetches` the downloads, `sweep` says which blobs
-//! are old or needed, `near` who is on this node's own network, `sharing` shows blobs, `fault` is what holds while the store cannot be written. Decisions are the core's.
+//! are old or needed, `housekeeping` removes them, `near` who is on this node's own network, `sharing` shows blobs, `fault` is what holds while the store cannot be written. Decisions are the core's.
 
 mod company;
 mod fault;
 mod fetches;
+mod housekeeping;
 mod near;
 mod outlets;
 mod sharing;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, sleep_until};
 use self::company::Company;
 use self::fault::Fault;
 use self::fetches::{Fetches, News};
+use self::housekeeping::{Housekeeping, Room};
 use self::outlets::Outlets;
 use self::sweep::SWEEP_EVERY;
 use crate::admission::{Door, SharedNode};
@@ -99,6 +101,8 @@ pub(crate) struct Parts {
 enum Happening {
     Network(NetworkEvent),
     Device(Product, Report),
+    /// Room was made for a device, as far as there was any to make: what it said.
+    Room(Product, VecDeque<Report>),
     Fetch(News),
     Request(Request),
     /// The set of whole blobs changed.
@@ -128,6 +132,7 @@ pub(crate) struct Driver {
     blob_store: BlobStore,
     unnamed_blobs: BTreeSet<Digest>,
     sweep_at: Instant,
+    housekeeping: Housekeeping,
     hands: Outlets,
     sources: Sources,
     fetched: mpsc::Receiver<News>,
@@ -168,6 +173,7 @@ impl Driver {
             blob_store: parts.blobs,
             unnamed_blobs: BTreeSet::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
+            housekeeping: Housekeeping::default(),
             hands: Outlets::new(parts.network, parts.devices, fetches, parts.events, parts.clock.clone(), visitor, guide),
             sources,
             fetched,
@@ -209,11 +215,6 @@ impl Driver {
                     break Ok(());
                 }
                 Happening::MeshEnded => break Err(DriverError::MeshEnded),
-                Happening::Sweep => self.sweep().await,
-                Happening::Device(product, report) => {
-                    self.make_room_to_stage(&report).await;
-                    self.feed(Input::Device { product, report });
-                }
                 happening => self.take(happening),
             }
         };
@@ -233,7 +234,10 @@ impl Driver {
             // An error means that whoever could say stop is gone.
             _ = self.sources.stop.wait_for(|stop| *stop) => Happening::Stop,
             event = self.sources.network.recv() => event.map_or(Happening::MeshEnded, Happening::Network),
-            Some((product, report)) = self.sources.reports.recv(), if well => Happening::Device(product, report),
+            Some((product, report)) = self.sources.reports.recv(), if well && self.housekeeping.hears() => {
+                Happening::Device(product, report)
+            }
+            Some((product, reports)) = self.housekeeping.made(), if well => Happening::Room(product, reports),
             Some(news) = self.fetched.recv(), if well => Happening::Fetch(news),
             Some(request) = self.sources.requests.recv() => Happening::Request(request),
             Some(brought) = self.brought.recv(), if well => Happening::Brought(brought),
@@ -252,6 +256,17 @@ impl Driver {
     fn take(&mut self, happening: Happening) {
         match happening {
             Happening::Network(event) => self.hear(event),
+            Happening::Device(product, report) => {
+                let room = self.room_to_stage(&report);
+                if let Some((product, report)) = self.housekeeping.report(product, report, room) {
+                    self.feed(Input::Device { product, report });
+                }
+            }
+            Happening::Room(product, reports) => {
+                for report in reports {
+                    self.feed(Input::Device { product: product.clone(), report });
+                }
+            }
             Happening::Fetch(news) => self.fetch_ended(news),
             Happening::Request(request) => self.answer(request),
             Happening::Blobs => {
@@ -265,11 +280,10 @@ impl Driver {
             }
             Happening::Pushed(Pushed::Status(peer, bytes)) => self.feed(Input::Pushed { peer, bytes }),
             Happening::Sources => self.look_at_sources(),
+            Happening::Sweep => self.sweep(),
             // `settle` tries.
             Happening::RetryStore => {}
-            Happening::Device(..) | Happening::Sweep | Happening::MeshEnded | Happening::Stop => {
-                unreachable!("the loop itself takes them")
-            }
+            Happening::MeshEnded | Happening::Stop => unreachable!("the loop itself takes them"),
         }
     }
 
@@ -493,7 +507,7 @@ impl Driver {
     }
 
     /// Removes blobs that nobody needs any more.
-    async fn sweep(&mut self) {
+    fn sweep(&mut self) {
         self.sweep_at = Instant::now() + SWEEP_EVERY;
         let remove = {
             let node = self.node.lock();
@@ -505,30 +519,23 @@ impl Driver {
             self.unnamed_blobs = unnamed;
             remove
         };
-        let store = self.blob_store.clone();
-        effects::blocking(move || {
-            for blob in remove {
-                match store.remove(&blob) {
-                    Ok(()) => tracing::info!("removed blob {blob}: no rollout needs it any more"),
-                    Err(error) => tracing::warn!("the old blob {blob} cannot be removed: {error}"),
-                }
-            }
-        })
-        .await;
+        self.housekeeping.sweep(self.blob_store.clone(), remove);
     }
 
-    /// A slot found no room for a copy of its artifact: before that is tried again, blobs that nobody needs give way.
-    async fn make_room_to_stage(&mut self, report: &Report) {
-        let Report::StageFailed { release, fault: Trouble::DiskFull, .. } = report else { return };
+    /// Where a slot found no room for a copy of its artifact: what makes some, for before that is tried again, blobs that nobody
+    /// needs give way.
+    fn room_to_stage(&self, report: &Report) -> Option<Room> {
+        let Report::StageFailed { release, fault: Trouble::DiskFull, .. } = report else { return None };
         let here = self.blobs.borrow().clone();
         let artifacts = self.node.lock().shelf().release(release).map(|release| release.artifacts.clone()).unwrap_or_default();
         let staged = artifacts.iter().map(|it| (Digest::from(it.sha256), it.size)).find(|(sha256, _)| here.contains(sha256));
-        let Some((sha256, size_bytes)) = staged else { return };
+        let (sha256, size_bytes) = staged?;
         let store = self.blob_store.clone();
-        let made = effects::blocking(move || store.make_free(&sha256, size_bytes)).await;
-        if let Err(error) = made {
-            tracing::warn!("no blob gives way to the copy of {sha256}: {error}");
-        }
+        Some(Box::new(move || {
+            if let Err(error) = store.make_free(&sha256, size_bytes) {
+                tracing::warn!("no blob gives way to the copy of {sha256}: {error}");
+            }
+        }))
     }
 
     /// Takes a published document from this machine.
