@@ -18,6 +18,8 @@ const NAMED: usize = 8;
 pub(crate) struct Shown {
     quiet: bool,
     items: BTreeMap<String, Item>,
+    /// The agent was said not to answer.
+    waiting: bool,
 }
 
 #[derive(Default)]
@@ -29,7 +31,7 @@ struct Item {
 impl Shown {
     /// `quiet` prints nothing.
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { quiet, items: BTreeMap::new() }
+        Self { quiet, items: BTreeMap::new(), waiting: false }
     }
 
     /// Prints a line.
@@ -39,8 +41,16 @@ impl Shown {
         }
     }
 
+    /// Prints once that the agent does not answer any more.
+    pub(crate) fn waits(&mut self) {
+        if !std::mem::replace(&mut self.waiting, true) {
+            self.line("the agent does not answer: waiting for it");
+        }
+    }
+
     /// Prints what is news.
     pub(crate) fn show(&mut self, held: &[Held]) {
+        self.waiting = false;
         let now = Instant::now();
         let mut lines = Vec::new();
         for held in held {

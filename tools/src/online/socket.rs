@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use groundswell_agent::api::client::{Client, ClientError};
 use serde::de::DeserializeOwned;
+use tokio::time::{Duration, Instant, sleep};
 
 use super::{block_on, rejection};
 use crate::failure::{Failure, with_causes};
@@ -30,6 +31,44 @@ impl SocketArgs {
     /// Reads one view.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         block_on(async { self.client().get(path).await.map_err(|error| failure("the request", error)) })
+    }
+}
+
+/// How soon an agent that does not answer is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// Asks an agent that may be replaced meanwhile: once it has answered, it is waited for when it does not.
+pub(crate) struct Patient {
+    client: Client,
+    deadline: Instant,
+    has_answered: bool,
+}
+
+impl Patient {
+    /// Waits until then, in all.
+    pub(crate) fn until(client: Client, deadline: Instant) -> Self {
+        Self { client, deadline, has_answered: false }
+    }
+
+    /// Asks until there is an answer; with each but the first time, `waits` is told.
+    pub(crate) async fn ask<T>(
+        &mut self,
+        mut waits: impl FnMut(),
+        ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        loop {
+            match ask(&self.client).await {
+                Err(ClientError::Unreachable { .. }) if self.has_answered && Instant::now() < self.deadline => {
+                    waits();
+                    sleep(ASK_EVERY).await;
+                }
+                unreachable @ Err(ClientError::Unreachable { .. }) => return unreachable,
+                answer => {
+                    self.has_answered = true;
+                    return answer;
+                }
+            }
+        }
     }
 }
 

@@ -203,6 +203,32 @@ fn a_publisher_that_waits_for_copies_may_leave_and_the_others_go_on() {
 }
 
 #[test]
+fn a_publisher_that_waits_for_copies_waits_for_its_agent_too_when_that_is_replaced() {
+    let desk = desk_with_release();
+    let first = start(&desk, "a1", &[]);
+    let (socket, port) = (first.socket.clone(), first.port);
+    let line = ["publish", "fleet", "out/1.0.0", "--copies", "1", "--within", "170s", "--socket", &socket];
+    let mut publisher = Command::new(env!("CARGO_BIN_EXE_swell"))
+        .args(line)
+        .current_dir(desk.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(publisher.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (told, log) = channel();
+    std::thread::spawn(move || lines.for_each(|line| drop(told.send(line))));
+    until_logged(&log, "0.00 of 1");
+    drop(first);
+    until_logged(&log, "does not answer: waiting for it");
+    let _first = start(&desk, "a1", &[]);
+    let _second = start(&desk, "a2", &[port]);
+    assert!(publisher.wait().unwrap().success());
+    // One that never answered is not waited for.
+    desk.fails(3, &["publish", "fleet", "out/1.0.0", "--within", "60s", "--socket", "nowhere.sock"]);
+}
+
+#[test]
 fn publishing_through_the_socket_takes_files_and_documents_and_says_why_not() {
     let desk = desk_with_release();
     let agent = start(&desk, "a1", &[]);

@@ -1,6 +1,7 @@
 //! `swell publish`: hands documents and files to any agent, and waits until the members have enough copies together.
 //!
-//! It may be interrupted and run again, and others may publish the same: nothing is sent that is there already.
+//! It may be interrupted and run again, and others may publish the same: nothing is sent that is there already. A local agent
+//! that is replaced meanwhile, perhaps by what is published, is waited for.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::online::block_on;
 use crate::online::gather::Gathered;
 use crate::online::observer::{self, Known, ObserverArgs};
 use crate::online::shown::Shown;
-use crate::online::socket::{self, SocketArgs};
+use crate::online::socket::{self, Patient, SocketArgs};
 use crate::output::{OutputArgs, counted};
 
 /// How often the local agent is asked how far it is.
@@ -138,20 +139,22 @@ async fn to_mesh(
 }
 
 async fn to_socket(args: &PublishArgs, gathered: &Gathered, copies: usize, within: Duration) -> Result<Vec<Held>, Failure> {
-    let client = args.socket.client();
     let deadline = tokio::time::Instant::now() + within;
+    let mut agent = Patient::until(args.socket.client(), deadline);
     let mut shown = Shown::new(args.output.json);
     // Files first: whoever hears of the rollout finds them here.
     for (sha256, path) in gathered.sources.paths() {
         let name = path.display().to_string();
-        let sent = hand_over(&client, sha256, path, deadline).await.map_err(|error| socket::failure(&name, error))?;
+        let sent = hand_over(&mut agent, &mut shown, sha256, path, deadline);
+        let sent = sent.await.map_err(|error| socket::failure(&name, error))?;
         shown.line(&format!(
             "{name}: {}",
             sent.map_or_else(|| "known already".to_owned(), |sent| format!("taken, {sent} bytes sent"))
         ));
     }
     for document in &gathered.documents {
-        let published = client.publish(document.bytes.clone()).await.map_err(|error| socket::failure(&document.name, error))?;
+        let published = agent.ask(|| shown.waits(), async |client| client.publish(document.bytes.clone()).await);
+        let published = published.await.map_err(|error| socket::failure(&document.name, error))?;
         let outcome = if published.outcome == PublishOutcome::Accepted { "accepted" } else { "known already" };
         shown.line(&format!("{}: {outcome}", document.name));
     }
@@ -161,7 +164,8 @@ async fn to_socket(args: &PublishArgs, gathered: &Gathered, copies: usize, withi
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
         ticks.tick().await;
-        let held = held(&client, gathered, copies).await?;
+        let held = agent.ask(|| shown.waits(), async |client| held(client, gathered, copies).await);
+        let held = held.await.map_err(|error| socket::failure("the request", error))?;
         shown.show(&held);
         if held.iter().all(Held::done) {
             return Ok(held);
@@ -179,13 +183,14 @@ async fn to_socket(args: &PublishArgs, gathered: &Gathered, copies: usize, withi
 
 /// Hands a file in. While another brings the same one, waits for that; `None` when nothing had to be sent.
 async fn hand_over(
-    client: &Client,
+    agent: &mut Patient,
+    shown: &mut Shown,
     sha256: Digest,
     path: &Path,
     deadline: tokio::time::Instant,
 ) -> Result<Option<u64>, ClientError> {
     loop {
-        match client.put_blob(sha256, path).await {
+        match agent.ask(|| shown.waits(), async |client| client.put_blob(sha256, path).await).await {
             Err(ClientError::Refused { body, .. }) if body.reason == "busy" && tokio::time::Instant::now() < deadline => {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
@@ -195,12 +200,11 @@ async fn hand_over(
 }
 
 /// How many copies of each rollout and file the other members have, by what this agent sees.
-async fn held(client: &Client, gathered: &Gathered, copies: usize) -> Result<Vec<Held>, Failure> {
-    let failed = |error| socket::failure("the request", error);
-    let status: StatusView = client.get("/v1/status").await.map_err(failed)?;
-    let peers: Vec<PeerView> = client.get("/v1/peers").await.map_err(failed)?;
-    let rollouts: Vec<RolloutView> = client.get("/v1/rollouts").await.map_err(failed)?;
-    let blobs: Vec<BlobView> = client.get("/v1/blobs").await.map_err(failed)?;
+async fn held(client: &Client, gathered: &Gathered, copies: usize) -> Result<Vec<Held>, ClientError> {
+    let status: StatusView = client.get("/v1/status").await?;
+    let peers: Vec<PeerView> = client.get("/v1/peers").await?;
+    let rollouts: Vec<RolloutView> = client.get("/v1/rollouts").await?;
+    let blobs: Vec<BlobView> = client.get("/v1/blobs").await?;
     let others = peers.iter().filter(|peer| peer.pool.is_some()).count();
     let mut held = Vec::new();
     for file in &gathered.files {
