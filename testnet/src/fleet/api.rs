@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use groundswell_core::digest::Digest;
 use groundswell_core::node::view::{Explanation, LeaseView, NodeView, PeerView, RolloutView};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -19,6 +19,8 @@ use super::error::FleetError;
 
 /// An agent that takes longer does not answer, on the busiest machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// The same while it takes a blob to its disk.
+const TAKE_WITHIN: Duration = Duration::from_secs(300);
 
 /// One agent's API.
 #[derive(Clone, Debug)]
@@ -134,18 +136,35 @@ impl Api {
         self.get(&format!("/v1/events?after={after}")).await
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, FleetError> {
-        let silent = |detail: String| FleetError::Silent { node: self.node.clone(), detail };
-        let body = tokio::time::timeout(ANSWER_WITHIN, self.fetch(path)).await;
-        let body = body.map_err(|_| silent(format!("no answer to {path} within {ANSWER_WITHIN:?}")))?.map_err(silent)?;
-        serde_json::from_slice(&body).map_err(|error| silent(format!("{path}: {error}: {}", String::from_utf8_lossy(&body))))
+    /// Hands in bytes as a blob, before or after the documents that name it; its digest.
+    #[expect(clippy::missing_errors_doc, reason = "see `status`")]
+    pub async fn put_blob(&self, bytes: Vec<u8>) -> Result<Digest, FleetError> {
+        let sha256 = Digest::of(&bytes);
+        self.ask(Request::put(format!("/v1/blobs/{}", sha256.hex())), bytes, TAKE_WITHIN).await?;
+        Ok(sha256)
     }
 
-    async fn fetch(&self, path: &str) -> Result<Bytes, String> {
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, FleetError> {
+        let body = self.ask(Request::get(path), Vec::new(), ANSWER_WITHIN).await?;
+        serde_json::from_slice(&body).map_err(|error| self.silent(format!("{path}: {error}: {}", String::from_utf8_lossy(&body))))
+    }
+
+    fn silent(&self, detail: String) -> FleetError {
+        FleetError::Silent { node: self.node.clone(), detail }
+    }
+
+    async fn ask(&self, request: hyper::http::request::Builder, body: Vec<u8>, within: Duration) -> Result<Bytes, FleetError> {
+        let path = request.uri_ref().map(ToString::to_string).unwrap_or_default();
+        let request = request.header("host", "localhost").body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|error| self.silent(format!("{path}: {error}")))?;
+        let answer = tokio::time::timeout(within, self.exchange(&path, request)).await;
+        answer.map_err(|_| self.silent(format!("no answer to {path} within {within:?}")))?.map_err(|detail| self.silent(detail))
+    }
+
+    async fn exchange(&self, path: &str, request: Request<Full<Bytes>>) -> Result<Bytes, String> {
         let told = |error: &dyn std::fmt::Display| error.to_string();
         let stream = UnixStream::connect(&self.socket).await.map_err(|error| told(&error))?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| told(&error))?;
-        let request = Request::get(path).header("host", "localhost").body(Empty::<Bytes>::new()).map_err(|error| told(&error))?;
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();

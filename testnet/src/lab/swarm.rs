@@ -13,8 +13,8 @@ use super::usage::Usage;
 use super::{Lab, number};
 use crate::bytes::Trial;
 use crate::fleet::Fleet;
+use crate::fleet::agent::Agent;
 use crate::fleet::error::FleetError;
-use crate::fleet::operator::Signed;
 use crate::fleet::plan::{Plan, PoolPlan, RolloutPlan};
 use crate::fleet::service::Behaviour;
 use crate::fleet::swell::Swell;
@@ -32,9 +32,9 @@ const STATUS_EVERY: Duration = Duration::from_millis(500);
 const RECORDS_EVERY: Duration = Duration::from_millis(500);
 
 /// The seed answers for its status within this, however busy it is.
-const STATUS_MOST_S: f64 = 0.05;
+pub(crate) const STATUS_MOST_S: f64 = 0.05;
 /// What an agent says of itself is known at the seed within this.
-const RECORD_MOST_S: f64 = 5.0;
+pub(crate) const RECORD_MOST_S: f64 = 5.0;
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub struct SwarmBench {
     pub beside_libtorrent: bool,
 }
 
-/// What came of it. Times are seconds by the clock, from the moment of the rollout's publication.
+/// What came of it. Times are seconds by the clock, from the moment when the release, its roster and its rollout begin to be
+/// published: nobody but the seed, which has the artifact, knows of them before.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SwarmOutcome {
     /// Until the last agent had all of it, verified, flushed to the disk and under its name.
@@ -150,26 +151,27 @@ impl SwarmBench {
         Ok(outcome)
     }
 
-    /// Signs a release and gives it to the seed; the rollout of it that is to be published, and the artifact.
-    async fn prepare(fleet: &Fleet) -> Result<(Signed, PathBuf), FleetError> {
-        let (operator, socket) = (fleet.operator(), socket_of_seed(fleet)?);
+    /// Signs a release and its rollout, and gives the seed the artifact alone.
+    async fn prepare(fleet: &Fleet) -> Result<Prepared, FleetError> {
+        let operator = fleet.operator();
         let folder = operator.release("1.0.0", 1, Behaviour::Good).await?;
-        fleet.swell().text(["publish", &folder.display().to_string(), "--socket", &socket]).await?;
-        let plan = RolloutPlan::waves(&[(100, 0)]);
-        Ok((operator.rollout("1.0.0", &plan, "a bench").await?, largest(&folder)?))
+        let artifact = largest(&folder)?;
+        let bytes = std::fs::read(&artifact).map_err(FleetError::io("cannot read the artifact"))?;
+        let sha256 = seed(fleet)?.api().put_blob(bytes).await?;
+        let signed = operator.rollout("1.0.0", &RolloutPlan::waves(&[(100, 0)]), "a bench").await?;
+        let mut documents = vec![folder.join("manifest.json")];
+        documents.extend(signed.roster.map(|roster| roster.file));
+        documents.push(signed.rollout.file);
+        Ok(Prepared { documents, artifact, sha256 })
     }
 
     async fn spread(&self, fleet: &mut Fleet, program: &Path) -> Result<SwarmOutcome, FleetError> {
-        let (signed, artifact) = Self::prepare(fleet).await?;
+        let Prepared { documents, artifact, sha256 } = Self::prepare(fleet).await?;
         let mut hostile = self.start_hostile(fleet, program, &artifact).await?;
-        let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
-        let sha256 = seed.api().status().await?.agent.blobs.first().copied();
-        let sha256 = sha256.ok_or_else(|| super::refused("the seed does not hold the artifact".to_owned()))?;
         let before = Usage::of(fleet)?;
 
-        let mut arguments = vec!["publish".to_owned(), "--socket".to_owned(), socket_of_seed(fleet)?];
-        arguments.extend(signed.roster.iter().map(|roster| roster.file.display().to_string()));
-        arguments.push(signed.rollout.file.display().to_string());
+        let mut arguments = vec!["publish".to_owned(), "--socket".to_owned(), seed(fleet)?.api().socket().display().to_string()];
+        arguments.extend(documents.iter().map(|document| document.display().to_string()));
         for peer in &mut hostile {
             peer.go().await?;
         }
@@ -202,8 +204,7 @@ impl SwarmBench {
     }
 
     async fn start_hostile(&self, fleet: &Fleet, program: &Path, artifact: &Path) -> Result<Vec<Hostile>, FleetError> {
-        let honest: Vec<String> =
-            fleet.agents().iter().filter(|agent| agent.pid().is_some()).map(crate::fleet::agent::Agent::address).collect();
+        let honest: Vec<String> = fleet.agents().iter().filter(|agent| agent.pid().is_some()).map(Agent::address).collect();
         let manners = std::iter::repeat_n(Manner::Lie, self.trial.setting.liars);
         let manners = manners.chain(std::iter::repeat_n(Manner::Stall, self.trial.setting.stalled));
         let mut hostile = Vec::new();
@@ -240,6 +241,13 @@ impl SwarmBench {
             ratio_to_libtorrent: None,
         })
     }
+}
+
+/// What is to be published once the clock runs, and the artifact, which the seed has before.
+struct Prepared {
+    documents: Vec<PathBuf>,
+    artifact: PathBuf,
+    sha256: Digest,
 }
 
 /// What is seen of a swarm while it runs.
@@ -326,15 +334,14 @@ impl Watch {
 }
 
 /// When a blob got its name, which comes after its sha256 was checked and its data flushed; `None` while it has none.
-fn named_at(blob: &Path) -> Option<SystemTime> {
+pub(crate) fn named_at(blob: &Path) -> Option<SystemTime> {
     let found = std::fs::metadata(blob).ok().filter(std::fs::Metadata::is_file)?;
     let (seconds, nanos) = (u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
-fn socket_of_seed(fleet: &Fleet) -> Result<String, FleetError> {
-    let seed = fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))?;
-    Ok(seed.api().socket().display().to_string())
+fn seed(fleet: &Fleet) -> Result<&Agent, FleetError> {
+    fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))
 }
 
 pub(crate) fn largest(folder: &Path) -> Result<PathBuf, FleetError> {
