@@ -153,22 +153,27 @@ impl LoopbackBench {
         fleet.swell().text(["publish", &paths.0, &paths.1, "--socket", &socket]).await?;
         fleet.spawn("edge-2")?;
         let started = Instant::now();
-        let mut began: Option<(Instant, Usage, u64)> = None;
-        let mut peak = 0;
+        let mut fetch = Watch::default();
         loop {
             if started.elapsed() > WITHIN {
-                return Err(FleetError::Late { what: "the fetch".to_owned(), within: WITHIN, seen: format!("{began:?}") });
+                let seen = if fetch.has_begun { "it has begun" } else { "it has not begun" };
+                return Err(FleetError::Late { what: "the fetch".to_owned(), within: WITHIN, seen: seen.to_owned() });
             }
             let agent = fleet.agent("edge-2")?;
-            let resident = agent.pid().and_then(usage).map_or(0, |usage| usage.resident_bytes);
-            peak = peak.max(resident);
+            let (pid, resident) = (agent.pid(), agent.pid().and_then(usage).map_or(0, |usage| usage.resident_bytes));
+            fetch.peak = fetch.peak.max(resident);
+            if !fetch.has_begun {
+                fetch.before = Some((Instant::now(), Usage::of(fleet)?));
+                (fetch.resident, fetch.peak, fetch.is_exact) = (resident, resident, pid.is_some_and(Usage::forget_peak));
+            }
             if let Ok(status) = agent.api().status().await {
-                if began.is_none() && !(status.agent.downloads.is_empty() && status.agent.blobs.is_empty()) {
-                    (began, peak) = (Some((Instant::now(), Usage::of(fleet)?, resident)), resident);
-                }
-                if let (Some((at, before, resident)), false) = (&began, status.agent.blobs.is_empty()) {
+                fetch.has_begun |= !(status.agent.downloads.is_empty() && status.agent.blobs.is_empty());
+                if let (Some((at, before)), false) = (fetch.before, status.agent.blobs.is_empty()) {
                     let way = self.way(at.elapsed(), Usage::of(fleet)?.cpu_s - before.cpu_s);
-                    return Ok((way, crate::lab::number(peak - resident) / f64::from(1 << 20)));
+                    let seen = pid.filter(|_| fetch.is_exact).map(Usage::of_process).transpose()?;
+                    let peak = seen.map_or(fetch.peak, |usage| usage.peak_rss_bytes);
+                    let growth = crate::lab::number(peak.saturating_sub(fetch.resident));
+                    return Ok((way, growth / f64::from(1 << 20)));
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -257,6 +262,18 @@ impl LoopbackBench {
         let used: f64 = told.split_whitespace().filter_map(|text| text.parse::<f64>().ok()).sum();
         Ok(self.way(took, used + after.cpu_s - before.cpu_s))
     }
+}
+
+/// What is seen of the agent that fetches. What it had, and when, is as it was at the last look at which nothing had begun.
+#[derive(Default)]
+struct Watch {
+    has_begun: bool,
+    before: Option<(Instant, Usage)>,
+    resident: u64,
+    /// The most at any look.
+    peak: u64,
+    /// The kernel says what it was at most between looks too.
+    is_exact: bool,
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {

@@ -45,4 +45,27 @@ impl Usage {
         let ticks = rustix::param::clock_ticks_per_second();
         Ok(Self { cpu_s: super::number(used) / super::number(ticks), peak_rss_bytes: peak.unwrap_or(0) * 1024 })
     }
+    /// From now on the most that a process has had resident is what it has now. Whether the kernel does that.
+    #[must_use]
+    pub fn forget_peak(pid: u32) -> bool {
+        std::fs::write(format!("/proc/{pid}/clear_refs"), "5").is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_had_at_most_before_is_forgotten_where_the_kernel_does_that() {
+        let pid = std::process::id();
+        let peak = || Usage::of_process(pid).unwrap().peak_rss_bytes;
+        let much = vec![1_u8; 256 * 1024 * 1024];
+        let before = peak();
+        assert!(before > 256 * 1024 * 1024 && much.iter().all(|byte| *byte == 1));
+        drop(much);
+        if Usage::forget_peak(pid) {
+            assert!(peak() < before, "{before}");
+        }
+    }
 }
