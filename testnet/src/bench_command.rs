@@ -9,6 +9,7 @@ use groundswell_testnet::fleet::error::FleetError;
 use groundswell_testnet::lab::swarm::SwarmBench;
 use groundswell_testnet::lab::usage::Usage;
 use groundswell_testnet::loopback::{self, LoopbackBench};
+use groundswell_testnet::serving::{ServeBench, ServeOutcome};
 
 /// Benches.
 #[derive(Debug, clap::Subcommand)]
@@ -17,6 +18,8 @@ pub(crate) enum BenchCommand {
     Virtual(VirtualArgs),
     /// Real agents, one to a host of a lab on this machine: network namespaces whose uplinks are shaped. Needs root, ip and tc.
     Swarm(LabArgs),
+    /// One agent gives to many others on this machine at full speed: how soon it answers and is heard of meanwhile.
+    Serve(ServeArgs),
     /// One agent fetches from another on this machine, beside a web server with curl and sha256sum, and beside sendme.
     Loopback(LoopbackArgs),
 }
@@ -93,6 +96,20 @@ pub(crate) struct LoopbackArgs {
     json: bool,
 }
 
+/// Who is given how much on loopback.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// So many take.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=32))]
+    peers: u8,
+    /// Size of the artifact: 400MiB, or 1GB.
+    #[arg(long, default_value = "400MiB", value_parser = size)]
+    size: u64,
+    /// The figures as one JSON object on the last line.
+    #[arg(long)]
+    json: bool,
+}
+
 /// What else brings a file to many.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Beside {
@@ -140,6 +157,13 @@ pub(crate) async fn run_real(command: BenchCommand) -> ExitCode {
                 Err(error) => crate::ended(Err(crate::chain(&error))),
             }
         }
+        BenchCommand::Serve(args) => {
+            let bench = ServeBench { peers: args.peers.into(), size_bytes: args.size };
+            match bench.run(&program).await {
+                Ok(outcome) => told_of_serving(&bench, &outcome, args.json),
+                Err(error) => crate::ended(Err(crate::chain(&error))),
+            }
+        }
         BenchCommand::Virtual(args) => run_virtual(&args),
     }
 }
@@ -178,6 +202,22 @@ fn told_of_loopback(
     }
     println!("  the fetching agent grew by {:.1} MiB", outcome.growth_mib);
     judged(&outcome.complaints(without), json.then(|| serde_json::to_string(outcome).unwrap_or_default()))
+}
+
+fn told_of_serving(bench: &ServeBench, outcome: &ServeOutcome, json: bool) -> ExitCode {
+    println!("one agent gives {} bytes to each of {} others on this machine", bench.size_bytes, bench.peers);
+    println!(
+        "  {:.2} s, {:.0} MB/s, {:.2} processor seconds of its own for each GB",
+        outcome.took_s, outcome.mb_per_s, outcome.cpu_s_per_gb
+    );
+    println!(
+        "  asked {} times for its status meanwhile: {:.0} ms in the median, {:.0} ms at most",
+        outcome.status_asked,
+        outcome.status_median_s * 1_000.0,
+        outcome.status_worst_s * 1_000.0
+    );
+    println!("  {} changes of its record were known to another within {:.2} s", outcome.records, outcome.record_worst_s);
+    judged(&outcome.complaints(), json.then(|| serde_json::to_string(outcome).unwrap_or_default()))
 }
 
 fn judged(complaints: &[String], json: Option<String>) -> ExitCode {

@@ -11,4 +11,5 @@ pub mod loopback;
 pub mod model;
 pub mod mutants;
 pub mod self_upgrade;
+pub mod serving;
 pub mod sim;

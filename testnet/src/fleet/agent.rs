@@ -95,6 +95,8 @@ pub struct Configuration<'a> {
     pub agents: bool,
     /// Nothing is staged for ten minutes after it was fetched.
     pub only_fetch: bool,
+    /// It gives nobody anything.
+    pub metered: bool,
 }
 
 impl Agent {
@@ -188,12 +190,14 @@ certificate-file = "{certificate}"
 listen = ["{address}", "/ip4/{ip}/udp/{port}/quic-v1"]
 bootstrap = [{bootstrap}]
 mdns = false
+lean = {metered}
 socket = "agent.sock"
 
 [log]
 filter = "{log}"
 
 {product}{staging}"#,
+            metered = configuration.metered,
             document = document.display(),
             certificate = certificate.display(),
             address = self.address(),

@@ -99,6 +99,7 @@ impl Fleet {
                 log: &plan.log,
                 agents: plan.agents,
                 only_fetch: plan.only_fetch,
+                metered: plan.metered && index > 0,
             })?;
         }
         Ok(Self { swell, program: program.to_path_buf(), operator, agents, witness, folder })

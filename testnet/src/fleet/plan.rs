@@ -22,6 +22,8 @@ pub struct Plan {
     pub agents: bool,
     /// Nothing is staged for ten minutes after it was fetched: what is measured is the fetching.
     pub only_fetch: bool,
+    /// All but the first are metered: what they fetch comes from the first alone.
+    pub metered: bool,
     /// A host of a lab for each node; when there are none, all are on loopback.
     pub hosts: Vec<Host>,
 }
@@ -72,6 +74,7 @@ impl Plan {
             padding_bytes: 0,
             agents: false,
             only_fetch: false,
+            metered: false,
             hosts: Vec::new(),
         }
     }
