@@ -127,7 +127,7 @@ impl Peer {
     async fn next(&self, stream: &mut UnixStream) -> Result<Option<Taken>, ReadError> {
         let late = |_| ReadError::Io(io::ErrorKind::TimedOut.into());
         let patience = self.shared.patience;
-        timeout(patience.idle, stream.readable()).await.map_err(late)??;
+        timeout(patience.idle, something_comes(stream)).await.map_err(late)??;
         let expected = [Kind::Document, Kind::Order];
         let opening = timeout(patience.frame, channel::read_header(stream, &expected)).await.map_err(late)??;
         let Some(opening) = opening else { return Ok(None) };
@@ -204,6 +204,13 @@ impl Peer {
         let written = timeout(self.shared.patience.frame, channel::write(stream, Kind::Reply, &reply, None)).await;
         matches!(written, Ok(Ok(())))
     }
+}
+
+/// Until there is something to be read, or nothing will come. What was once ready counts as that until it was looked at, so this
+/// looks.
+async fn something_comes(stream: &UnixStream) -> io::Result<()> {
+    let peek = || Ok(recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT).map(drop)?);
+    stream.async_io(Interest::READABLE, peek).await
 }
 
 /// Until the peer has hung up altogether. One that says more before it is answered, or only that it will say no more, is not

@@ -126,6 +126,19 @@ async fn a_connection_without_a_frame_ends() {
 }
 
 #[tokio::test]
+async fn a_connection_may_stand_for_longer_than_a_frame_may_take() {
+    let helper = Running::start(Patience { idle: PATIENCE, ..SHORT }).await;
+    let mut stands = helper.connect().await;
+    for _ in 0..2 {
+        assert!(matches!(ask(&mut stands).await, Reply::State(_)));
+        let mut byte = [0];
+        let ends = timeout(5 * SHORT.frame, stands.read(&mut byte)).await;
+        assert!(ends.is_err(), "the helper has ended it: {ends:?}");
+    }
+    helper.end().await;
+}
+
+#[tokio::test]
 async fn who_asks_and_never_reads_the_answers_is_hung_up_on() {
     let helper = Running::start(SHORT).await;
     let mut deaf = helper.connect().await;

@@ -188,6 +188,7 @@ fn as_somebody_else() {
         Err(error) => format!("no connection: {error}"),
         Ok(mut stream) => {
             let _ = stream.write_all(&framed(&state()));
+            let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = stream.read_to_end(&mut answer);
             format!("answered with {} bytes", answer.len())
         }
