@@ -212,6 +212,11 @@ impl Machine {
         }
     }
 
+    /// Waits until the supervisor has written down which process its first agent is: that may come after the agent's own word.
+    pub(super) fn is_written_down(&self) {
+        self.sees("its process is written down", |_| self.data().join("supervise/run.json").exists());
+    }
+
     /// Waits until the confirmed build is back and up, after the trial was given up.
     pub(super) fn is_back(&self) {
         self.sees("the confirmed build is back", |noted| {

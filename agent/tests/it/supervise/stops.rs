@@ -39,6 +39,8 @@ fn a_supervisor_that_is_told_to_stop_before_it_has_started_anything_starts_nothi
     machine.script(&machine.folder.path().join("own"), "deaf");
     machine.start();
     machine.sees("it is up", |noted| noted.ends_with("up\n"));
+    // What is not written down is found by other means, and not asked to end.
+    machine.is_written_down();
     machine.signal(Signal::KILL);
     machine.ends();
     // The agent does not listen: the next supervisor waits for its end.

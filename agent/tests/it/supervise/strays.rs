@@ -176,8 +176,8 @@ fn a_supervisor_that_finds_another_at_work_leaves_what_is_that_ones() {
     machine.start();
     machine.sees("it is up", |noted| noted.ends_with("up\n"));
     let folder = machine.data().join("supervise");
-    // Written once its agent is started: after that it would take the place of what the other one has written.
-    until(&machine, || folder.join("run.json").exists());
+    // Later it would take the place of what the other one has written.
+    machine.is_written_down();
     let mut its_agent = Command::new("sleep");
     its_agent.arg("3600").env("GROUNDSWELL_SUPERVISOR_FOLDER", &folder).process_group(0);
     let mut its_agent = forks::starting(|| its_agent.spawn()).unwrap();
