@@ -42,6 +42,8 @@ pub struct Operator {
     pub rosters: BTreeMap<Digest, Roster>,
     /// The pools' policy in the next roster.
     pub policies: BTreeMap<Pool, PoolPolicy>,
+    /// Pools whose policy the next roster does not say, as no tool would cut it.
+    pub unsaid: BTreeSet<Pool>,
     /// The operator's wall clock.
     pub wall: Timestamp,
 }
@@ -143,6 +145,7 @@ impl Operator {
             roster: None,
             rosters: BTreeMap::new(),
             policies: BTreeMap::new(),
+            unsaid: BTreeSet::new(),
             wall: Timestamp::from_seconds(BEGINNING),
         }
     }
@@ -231,6 +234,7 @@ impl Operator {
                 pools.entry(pool.clone()).or_default();
             }
         }
+        pools.retain(|pool, _| !self.unsaid.contains(pool));
         let roster = Roster {
             kind: RosterType,
             spec: Spec1,

@@ -10,8 +10,9 @@ use groundswell_core::node::view::Standing;
 use groundswell_core::node_id::NodeId;
 use groundswell_core::number::{Ppm, Sequence};
 use groundswell_core::record::status::{HoldCode, Phase, Running};
-use groundswell_core::text::{Reason, Version};
+use groundswell_core::text::{Pool, Reason, Version};
 use groundswell_testnet::sim::device::Behaviour;
+use groundswell_testnet::sim::operator::Operator;
 use groundswell_testnet::sim::world::World;
 
 /// Twelve nodes in three pools.
@@ -347,6 +348,26 @@ fn a12_a_first_wave_beyond_what_root_allows_starts_nowhere() {
         world.run_for(10 * MINUTES);
         assert_eq!(running(&world, told.release), 0, "{}", explain(&world));
         assert!(explain(&world).contains("the first wave holds 2 nodes, the fleet document allows 1"), "{}", explain(&world));
+    }
+}
+
+/// Silence would have said that its holder is lost while its upgrade may still have gone on.
+#[test]
+fn where_a_roster_does_not_say_a_pools_policy_no_upgrade_takes_longer_than_the_default_one_allows() {
+    // With 60 s to start and 30 s to go back, half a day.
+    for (upgrade_timeout_seconds, upgraded) in [(43_110, 4), (43_111, 0)] {
+        let mut operator = Operator::new(|_| {});
+        operator.unsaid.insert(Pool::new("edge").unwrap());
+        let mut world = World::with_operator(15, &[("edge", 4)], first(), operator);
+        world.run_for(10_000);
+        let (release, body) = world.operator.release("2.0.0", 2, b"2.0.0");
+        let rollout = world.operator.rollout("rollout-2.0.0", &release, &body);
+        let signed = world.operator.sign_rollout(&Rollout { upgrade_timeout_seconds, ..rollout });
+        world.give_blob(0, Digest::of(b"2.0.0"));
+        world.publish(0, &release.bytes);
+        world.publish(0, &signed.bytes);
+        world.run_for(30 * MINUTES);
+        assert_eq!(running(&world, release.digest), upgraded, "{}", explain(&world));
     }
 }
 

@@ -16,9 +16,9 @@ use crate::record::status::Purpose;
 use crate::rollout::counts::supersedes;
 use crate::rollout::member::in_scope;
 use crate::rollout::wave::Place;
-use crate::text::Reason;
+use crate::text::{Pool, Reason};
 use crate::time::Now;
-use crate::trust::guard_rails::check_presumed_lost;
+use crate::trust::guard_rails::{check_presumed_lost, check_presumed_lost_in};
 
 /// What this node promised, and when to look at it again.
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Node {
         if self.beyond_limits(progress).is_some() {
             return Err(Refusal::Limits);
         }
-        if self.outlasts_presumed_loss(rollout, &claim.roster) {
+        if self.outlasts_presumed_loss(rollout, &claim.roster, &claim.slot.pool) {
             return Err(Refusal::Limits);
         }
         let has = wave_of(progress, &claim.holder).is_some() || in_scope(&rollout.scope, certificate);
@@ -142,9 +142,11 @@ impl Node {
     }
 
     /// Whether the rollout's upgrade takes too long for the policy of a roster: of the one that it names that was checked when
-    /// both arrived, of a newer one that leases moved to only here.
-    pub(super) fn outlasts_presumed_loss(&self, rollout: &Rollout, roster: &Digest) -> bool {
-        self.shelf.roster(roster).is_some_and(|roster| check_presumed_lost(rollout, roster).is_err())
+    /// both arrived, of a newer one that leases moved to only here. A pool whose policy it does not say has the default one.
+    pub(super) fn outlasts_presumed_loss(&self, rollout: &Rollout, roster: &Digest, pool: &Pool) -> bool {
+        let said = self.shelf.roster(roster).is_some_and(|roster| check_presumed_lost(rollout, roster).is_err());
+        let seats = self.maps.get(roster).and_then(|map| map.pool(pool));
+        said || seats.is_some_and(|seats| check_presumed_lost_in(rollout, pool, seats.policy()).is_err())
     }
 
     /// The claimant's place in its wave's order, as one number; other purposes come last.

@@ -93,7 +93,7 @@ impl Node {
         let Some(progress) = &following.progress else { return Turn::Wait(Hold::RosterMissing) };
         let Some(map) = self.map_to_claim_under(&pool) else { return Turn::Wait(Hold::RosterChange(None)) };
         let Some(seats) = map.pool(&pool) else { return Turn::Wait(Hold::RosterChange(None)) };
-        if self.outlasts_presumed_loss(progress.rollout(), &map.roster()) {
+        if self.outlasts_presumed_loss(progress.rollout(), &map.roster(), &pool) {
             return Turn::Wait(Hold::OutlastsPresumedLoss(pool));
         }
         let urgent = progress.rollout().urgent;

@@ -8,7 +8,8 @@ use alloc::format;
 use crate::documents::fleet::Limits;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::documents::rollout::Rollout;
-use crate::documents::roster::Roster;
+use crate::documents::roster::{PoolPolicy, Roster};
+use crate::text::Pool;
 
 /// A rollout's own fields against root's limits: every wave soaks at least `minSoakSeconds`.
 ///
@@ -46,19 +47,29 @@ pub fn check_roster(limits: &Limits, roster: &Roster) -> Result<(), Rejection> {
 /// # Errors
 /// `malformed`, naming the field of the rollout and the pool.
 pub fn check_presumed_lost(rollout: &Rollout, roster: &Roster) -> Result<(), Rejection> {
-    for (pool, policy) in &roster.pools {
-        let in_scope = rollout.scope.pools.is_empty() || rollout.scope.pools.binary_search(pool).is_ok();
-        let takes = policy
-            .start_within_seconds
-            .saturating_add(rollout.upgrade_timeout_seconds)
-            .saturating_add(rollout.revert_timeout_seconds);
-        let after = policy.presume_lost_after_seconds;
-        if in_scope && after > 0 && takes.saturating_mul(2) > after {
-            let detail = format!(
-                "start, upgrade and revert take {takes} s, more than half of the {after} s after which pool {pool} presumes a holder lost"
-            );
-            return Err(Rejection::malformed("upgradeTimeoutSeconds", detail));
-        }
+    let in_scope = |pool: &Pool| rollout.scope.pools.is_empty() || rollout.scope.pools.binary_search(pool).is_ok();
+    roster
+        .pools
+        .iter()
+        .filter(|(pool, _)| in_scope(pool))
+        .try_for_each(|(pool, policy)| check_presumed_lost_in(rollout, pool, policy))
+}
+
+/// The same for one pool under its policy: of a pool whose policy a roster does not say, only whoever knows its members can ask.
+///
+/// # Errors
+/// `malformed`, naming the field of the rollout and the pool.
+pub fn check_presumed_lost_in(rollout: &Rollout, pool: &Pool, policy: &PoolPolicy) -> Result<(), Rejection> {
+    let takes = policy
+        .start_within_seconds
+        .saturating_add(rollout.upgrade_timeout_seconds)
+        .saturating_add(rollout.revert_timeout_seconds);
+    let after = policy.presume_lost_after_seconds;
+    if after > 0 && takes.saturating_mul(2) > after {
+        let detail = format!(
+            "start, upgrade and revert take {takes} s, more than half of the {after} s after which pool {pool} presumes a holder lost"
+        );
+        return Err(Rejection::malformed("upgradeTimeoutSeconds", detail));
     }
     Ok(())
 }
