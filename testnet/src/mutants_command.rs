@@ -1,12 +1,19 @@
 //! `groundswell-testnet sim mutants`: each rule of the core broken on purpose, and after how many seeds the swarm noticed.
 //! Exit 0 only when it noticed all.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use groundswell_testnet::mutants::{Mutant, PACKAGE, VARIABLE, lay_out};
 use groundswell_testnet::sim::shrink::guarantee;
+
+/// Seeds that one process plays …
+const SEEDS: u64 = 40;
+/// … and how long it may take: hundreds of times what they take. Beyond, a rule that is broken keeps the core from ending.
+const LONGEST: Duration = Duration::from_secs(1_800);
 
 /// How far to look.
 #[derive(Debug, clap::Args)]
@@ -121,22 +128,51 @@ fn fails(
     (first, end): (u64, u64),
     jobs: u64,
 ) -> Result<Option<(u64, String)>, String> {
-    let mut command = Command::new(program);
-    command.args(["sim", "swarm", "--until-one-fails", "--seeds", &format!("{first}..{end}"), "--jobs", &jobs.to_string()]);
-    if mutant.breaks_safety() {
-        command.arg("--unhealed");
+    for first in (first..end).step_by(usize::try_from(SEEDS).unwrap_or(1)) {
+        let seeds = format!("{first}..{}", end.min(first + SEEDS));
+        let mut command = Command::new(program);
+        command.args(["sim", "swarm", "--until-one-fails", "--seeds", &seeds, "--jobs", &jobs.to_string()]);
+        if mutant.breaks_safety() {
+            command.arg("--unhealed");
+        }
+        let (text, held) = output(command.env(VARIABLE, number.to_string()))
+            .map_err(|error| format!("{} with {} at seeds {seeds}: {error}", program.display(), mutant.name))?;
+        let told = text.lines().filter_map(|line| {
+            let (command, why) = line.split_once("  # ")?;
+            Some((command.rsplit(' ').next()?.parse::<u64>().ok()?, why.to_string()))
+        });
+        match told.min() {
+            None if !held => return Err(format!("{} ended at seeds {seeds} without a word", mutant.name)),
+            None => {}
+            found => return Ok(found),
+        }
     }
-    command.env(VARIABLE, number.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let told = text.lines().filter_map(|line| {
-        let (command, why) = line.split_once("  # ")?;
-        Some((command.rsplit(' ').next()?.parse::<u64>().ok()?, why.to_string()))
-    });
-    match told.min() {
-        None if !output.status.success() => Err(format!("{} ended with {} and no word", mutant.name, output.status)),
-        found => Ok(found),
-    }
+    Ok(None)
+}
+
+/// What a process wrote, and whether it ended well.
+fn output(command: &mut Command) -> Result<(String, bool), String> {
+    let mut process =
+        command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    let mut written = process.stdout.take().ok_or("it has nowhere to write to")?;
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut text = String::new();
+            let read = written.read_to_string(&mut text).map(|_| text).map_err(|error| error.to_string());
+            // Nobody listens any more: it was given up.
+            let _ = tell.send(read);
+        });
+        let text = match told.recv_timeout(LONGEST) {
+            Ok(text) => text,
+            Err(_) => {
+                process.kill().map_err(|error| error.to_string())?;
+                Err(format!("it does not end within {} s: break the rule so that the core goes on", LONGEST.as_secs()))
+            }
+        };
+        let held = process.wait().map_err(|error| error.to_string())?.success();
+        Ok((text?, held))
+    })
 }
 
 fn line(row: &Row) -> String {
