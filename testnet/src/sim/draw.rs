@@ -93,6 +93,8 @@ pub fn draw(seed: u64) -> Script {
     faults.power_in_claims = often(&mut drawing.dice, 100_000);
     faults::meet(&mut drawing, lasts_ms);
     faults.power_in_words = often(&mut drawing.dice, 20_000);
+    drawing.dice = World::dice(seed ^ 0x7265_6361);
+    faults::meet_again(&mut drawing, lasts_ms);
     let mut acts = drawing.acts;
     acts.sort_by_key(|scheduled| scheduled.at_ms);
     let (story, cases, expect) = (String::new(), Vec::new(), Vec::new());

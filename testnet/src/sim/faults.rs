@@ -346,3 +346,25 @@ fn lost_holder(drawing: &mut Drawing) {
     let from = drawing.anybody();
     drawing.happens(Act::LoseHolder { from });
 }
+
+/// What shows a broken rule only when it meets something else, found later than [`meet`]: with dice of its own, so that where it
+/// is not drawn a seed is what it was before.
+pub(super) fn meet_again(drawing: &mut Drawing, lasts_ms: u64) {
+    if drawing.roll(8) == 0 {
+        drawing.now_ms = 10 * SECOND + drawing.roll(lasts_ms - ROOM_MS);
+        taken_back(drawing);
+    }
+}
+
+/// A member says that it failed, while others wait for their turn, and takes it back: whoever has seen it halts all the same.
+fn taken_back(drawing: &mut Drawing) {
+    let at_machine = drawing.anybody();
+    let waves_ppm = AT_ONCE.iter().map(|parts| share(*parts)).collect();
+    // One failure is too many.
+    let terms = Terms { waves_ppm, confirm_after_ms: 5 * SECOND, max_failure_ppm: share(50_000), ..drawing.terms() };
+    drawing.happens(Act::Publish { at_machine, behaviour: Behaviour::Good, terms, odd: Vec::new() });
+    let anybody = drawing.anybody();
+    let machine = drawing.liars.first().copied().unwrap_or(anybody);
+    drawing.now_ms += 5 * SECOND + drawing.roll(10 * SECOND);
+    drawing.happens(Act::Lie { machine, how: Lie::Recant, for_ms: 2 * MINUTE });
+}

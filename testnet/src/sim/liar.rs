@@ -27,6 +27,10 @@ use super::world::{Due, World};
 const EVERY_MS: u64 = 2_000;
 /// How far beyond what its core has signed a liar numbers its own records, so that they count as newer.
 const AHEAD: u64 = 1_000;
+/// Of so many rounds a liar that recants owns up to a failure …
+const RECANTS: u64 = 10;
+/// … in the first of them, and takes it back in the others.
+const FAILS: u64 = 2;
 
 /// A way to lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub enum Lie {
     Equivocate,
     /// Says that it soaked, or that it failed, whatever runs.
     Boast,
+    /// Says that it failed, and soon after that it soaked; again and again.
+    Recant,
     /// Passes on releases, rollouts and words of others that nobody has signed.
     Forge,
     /// Says again what was said before, its own and others', documents and records.
@@ -92,7 +98,8 @@ impl World {
         match how {
             Lie::GrantTwice => self.grant_twice(index, round),
             Lie::Equivocate => self.equivocate(index),
-            Lie::Boast => self.boast(index, round),
+            Lie::Boast => self.boast(index, round, None),
+            Lie::Recant => self.boast(index, round, Some(round % RECANTS < FAILS)),
             Lie::Forge => self.forge(index),
             Lie::Replay => self.replay(index),
             Lie::Flood => self.flood(index),
@@ -153,14 +160,13 @@ impl World {
         }
     }
 
-    fn boast(&mut self, index: u32, round: u64) {
+    /// Says how it ended under the rollout that it names: that it failed, or that it soaked; `None`: either.
+    fn boast(&mut self, index: u32, round: u64, failed: Option<bool>) {
         let Some(mut status) = self.own_status(index) else { return };
         let Some(section) = status.products.get_mut(&product()) else { return };
         let Some(rollout) = section.rollout.as_ref().map(|seen| seen.id.clone()) else { return };
-        let (phase, outcome) = match self.random(3) {
-            0 => (Phase::Failed, Outcome::Failed),
-            _ => (Phase::Soaked, Outcome::Soaked),
-        };
+        let failed = failed.unwrap_or_else(|| self.random(3) == 0);
+        let (phase, outcome) = if failed { (Phase::Failed, Outcome::Failed) } else { (Phase::Soaked, Outcome::Soaked) };
         section.phase = phase;
         section.claim = None;
         let (claim, reason) = (None, Reason::lossy("trust me"));

@@ -8,7 +8,7 @@ use groundswell_core::node::input::{Input, Source};
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
 use groundswell_core::record::status::Phase;
 use groundswell_core::record::{RecordKey, RecordKind, Stamp};
-use groundswell_testnet::sim::director::play;
+use groundswell_testnet::sim::director::{Outcome, play};
 use groundswell_testnet::sim::operator::node_secret;
 use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::world::World;
@@ -189,6 +189,27 @@ acts = [
     { at = "8m", do = "cut-roster" },
 ]
 "#;
-    let played = play(&Script::parse(script).expect("it is a script"));
+    let played = playing(script);
     assert_eq!(played.failure, None);
+}
+
+fn playing(script: &str) -> Outcome {
+    play(&Script::parse(script).unwrap_or_else(|error| panic!("{error}: {script}")))
+}
+
+#[test]
+fn a_failure_that_a_member_has_shown_and_takes_back_halts_all_the_same() {
+    let played = playing(
+        r#"
+seed = 1
+lasts = "10m"
+pools = [{ name = "north", machines = 6 }]
+acts = [
+    { at = "10s", at-machine = 0, do = "publish", terms = { waves-ppm = [1000000] } },
+    { at = "16s", do = "lie", machine = 5, how = "recant", for = "2m" },
+]
+"#,
+    );
+    assert_eq!(played.failure, None);
+    assert!((1..5).contains(&played.starts), "some wait when it is shown: {} started", played.starts);
 }

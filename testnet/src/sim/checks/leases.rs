@@ -158,7 +158,7 @@ pub fn s1_one_holder(world: &World, machine: &Machine, slot: (&Pool, u16)) -> Re
 /// # Errors
 /// Which one it had used.
 pub fn s7_incarnation(world: &World, machine: &Machine, incarnation: u64) -> Result<(), String> {
-    let used = world.truth.incarnations.get(&machine.index).copied().unwrap_or(1);
+    let used = world.truth.signed_under.get(&machine.index).copied().unwrap_or(1);
     if incarnation > used || !world.is_one_place(machine) {
         Ok(())
     } else {

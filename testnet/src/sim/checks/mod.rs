@@ -16,8 +16,8 @@ use groundswell_core::node::Node;
 use groundswell_core::node::effect::{Event, Install};
 use groundswell_core::node::view::RolloutView;
 use groundswell_core::node_id::NodeId;
-use groundswell_core::record::ClaimName;
 use groundswell_core::record::status::{Claim, Outcome, Phase, Purpose, Status};
+use groundswell_core::record::{ClaimName, RecordKey, RecordKind};
 use groundswell_core::text::{Pool, RolloutId};
 
 use self::leases::{s1_amnesia, s1_claim_age, s1_one_holder, s1_quorum, s1_synced, s7_incarnation};
@@ -31,6 +31,7 @@ impl World {
     /// After each step of a machine. `kept`: it wrote something to its disk, as whatever it takes in does.
     pub(super) fn check(&mut self, index: u32, kept: bool) {
         self.note_claim(index);
+        self.note_incarnation(index);
         self.note_failures(index);
         let machine = self.machine(index);
         let floor = machine.device.floor();
@@ -191,6 +192,18 @@ impl World {
         let machine = self.machine(index);
         if own && self.is_one_place(machine) {
             self.demand(index, "S1", s1_amnesia(self, machine));
+        }
+    }
+
+    /// Under which incarnation its newest records are signed. One that it went on under and said nothing in, it may go on under again.
+    fn note_incarnation(&mut self, index: u32) {
+        let machine = self.machine(index);
+        let Some(node) = &machine.node else { return };
+        let keys = [RecordKind::Status, RecordKind::Grants].map(|kind| RecordKey { node: machine.id, kind });
+        let stamps = keys.iter().filter_map(|key| node.ledger().stamp(key));
+        if let Some(newest) = stamps.map(|stamp| stamp.incarnation).max() {
+            let known = self.truth.signed_under.entry(index).or_default();
+            *known = newest.max(*known);
         }
     }
 

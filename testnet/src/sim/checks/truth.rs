@@ -29,6 +29,8 @@ pub struct Truth {
     pub(super) grants: BTreeMap<(NodeId, Pool, u16), (NodeId, ClaimName)>,
     /// The highest incarnation that a machine went on under after its store was set back.
     pub(super) incarnations: BTreeMap<u32, u64>,
+    /// The highest incarnation that a machine has signed a record under.
+    pub(super) signed_under: BTreeMap<u32, u64>,
     /// When a machine noticed last that its store was set back, in its true up time.
     pub(super) set_back: BTreeMap<u32, u64>,
 }
