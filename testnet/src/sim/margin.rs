@@ -35,6 +35,9 @@ pub struct Tried {
     pub broken: usize,
     /// In how many of them an honest machine convicted a liar.
     pub convicted: usize,
+    /// In how many of them somebody said that a liar is in two places: an honest machine that convicted it, or its own agent,
+    /// which had found a newer record of its own.
+    pub reported: usize,
     /// What else was otherwise than it should be.
     pub failures: Vec<String>,
 }
@@ -58,7 +61,10 @@ pub fn tried(nodes: u32, liars: usize, seeds: std::ops::Range<u64>) -> Tried {
             Event::Convicted { node, .. } => lied.contains(node) && !world.machine(*index).liar,
             _ => false,
         });
+        let found_out =
+            |(_, index, event): &(u64, u32, Event)| matches!(event, Event::SetBack { .. }) && world.machine(*index).liar;
         tried.convicted += usize::from(convicted);
+        tried.reported += usize::from(convicted || world.events.iter().any(found_out));
         match outcome.failure {
             Some(failure) if guarantee(&failure) == "S1" => tried.broken += 1,
             Some(failure) => tried.failures.push(format!("seed {seed}: {failure}")),
@@ -75,7 +81,11 @@ pub fn script(nodes: u32, liars: usize, seed: u64) -> Script {
     let ids: Vec<NodeId> = (0..nodes).map(node_id).collect();
     let wardens = Wardens::draw(&Slot { pool: pool.clone(), number: 0 }, &ids).nodes;
     let is_warden = |index: &u32| wardens.contains(&node_id(*index));
-    let lying: Vec<u32> = (0..nodes).filter(is_warden).take(liars).collect();
+    // Others in each world: who comes first in the rollout's order is the same in all of them.
+    let mut lying: Vec<u32> = (0..nodes).filter(is_warden).collect();
+    let first = usize::try_from(seed).unwrap_or(0).checked_rem(lying.len()).unwrap_or(0);
+    lying.rotate_left(first);
+    lying.truncate(liars);
     // Honest wardens are split evenly, whoever is none joins them in turn.
     let mut honest: Vec<u32> = (0..nodes).filter(|index| !lying.contains(index)).collect();
     honest.sort_by_key(|index| !is_warden(index));
