@@ -2,13 +2,16 @@
 
 use crate::rollouts::{MINUTES, POOLS, explain, first, phases, publish, running};
 use groundswell_core::crypto::SoftwareCrypto;
+use groundswell_core::digest::Digest;
 use groundswell_core::documents::envelope::Envelope;
 use groundswell_core::node::effect::{Effect, Event};
 use groundswell_core::node::input::{Input, Source};
+use groundswell_core::number::Ppm;
 use groundswell_core::record::signed::{RecordBody, SignedRecord};
 use groundswell_core::record::status::Phase;
 use groundswell_core::record::{RecordKey, RecordKind, Stamp};
 use groundswell_testnet::sim::director::{Outcome, play};
+use groundswell_testnet::sim::machine::Machine;
 use groundswell_testnet::sim::operator::node_secret;
 use groundswell_testnet::sim::script::Script;
 use groundswell_testnet::sim::world::World;
@@ -195,6 +198,72 @@ acts = [
 
 fn playing(script: &str) -> Outcome {
     play(&Script::parse(script).unwrap_or_else(|error| panic!("{error}: {script}")))
+}
+
+/// Halves that were parted until their only rollout was aborted: nobody has sought a warden in the other half since, and they meet
+/// when one of their nodes exchanges a link. Here all clocks are slow and all links young, so that none does in the time that it takes to heal
+/// the world: whoever asked then whether everybody has heard would ask for luck.
+#[test]
+fn halves_that_nothing_drives_to_each_other_have_met_before_it_is_asked_who_has_heard() {
+    let away = [3, 8];
+    let slow = (0..12).filter(|machine| !away.contains(machine));
+    let slow: String =
+        slow.map(|machine| format!("{{ at = \"10s\", do = \"drift\", machine = {machine}, ppm = -500000 }},\n")).collect();
+    for seed in 0..2 {
+        let played = playing(&format!(
+            r#"
+seed = {seed}
+lasts = "12m30s"
+pools = [{{ name = "north", machines = 6 }}, {{ name = "south", machines = 6 }}]
+progress = {{}}
+acts = [
+    {{ at = "6s", do = "lose", machine = 3 }},
+    {{ at = "6s", do = "lose", machine = 8 }},
+    {slow}
+    {{ at = "1m", do = "site-power-off", pool = "north", for = "5s" }},
+    {{ at = "1m", do = "site-power-off", pool = "south", for = "5s" }},
+    {{ at = "1m30s", do = "part-pools" }},
+    {{ at = "1m40s", at-machine = 0, do = "publish" }},
+    {{ at = "1m50s", at-machine = 0, do = "abort" }},
+]
+"#
+        ));
+        assert_eq!(played.failure, None, "seed {seed}");
+    }
+}
+
+/// Others that hear that a holder is done go on, though its power failed right after it had said so.
+#[test]
+fn a_holder_whose_power_fails_with_its_last_word_on_the_way_is_counted_no_more() {
+    let mut went_on = 0;
+    for seed in 0..12 {
+        let mut world = World::new(seed, &[("north", 4)], first());
+        world.run_for(10_000);
+        let (release, body) = world.operator.release("2.0.0", 2, b"2.0.0");
+        let mut rollout = world.operator.rollout("rollout-2.0.0", &release, &body);
+        // One wave of everybody: nobody waits for a soak.
+        rollout.waves.drain(..2);
+        rollout.open_waves = 1;
+        let signed = world.operator.sign_rollout(&rollout);
+        world.give_blob(0, Digest::of(b"2.0.0"));
+        world.publish(0, &release.bytes);
+        world.publish(0, &signed.bytes);
+        // Its device is done, and it has not said so yet.
+        let is_done = |machine: &Machine| machine.disruption.since_ms.is_some() && !machine.device.disrupted();
+        let done = |world: &World| world.machines.iter().find(|machine| is_done(machine)).map(|machine| machine.index);
+        assert!(world.run_until(10 * MINUTES, |world| done(world).is_some()), "{}", explain(&world));
+        let holder = done(&world).expect("it was just seen");
+        world.faults.power_in_words = Ppm::ALL;
+        assert!(world.run_until(2_000, |world| world.machine(holder).node.is_none()), "seed {seed}: it says that it is done");
+        world.faults.power_in_words = Ppm::ZERO;
+        let starts = world.starts;
+        for index in (0..4).filter(|index| *index != holder) {
+            world.start(index);
+        }
+        world.run_for(5 * MINUTES);
+        went_on += u32::from(world.starts > starts);
+    }
+    assert!(went_on > 0, "its word was on the way nowhere");
 }
 
 #[test]
