@@ -62,6 +62,10 @@ async fn b3_a_member_that_brings_the_same_pieces_again_and_again_while_the_disk_
             drop(hung);
         });
         held.await.unwrap();
+        // Before it fetches, it refuses.
+        while node.swarms.glimpses().is_empty() {
+            sleep(Duration::from_millis(5)).await;
+        }
         for _ in 0..600 {
             // It is not heard any more once too much waits for the disk: then nothing comes back.
             let brought = timeout(Duration::from_secs(3), async {
