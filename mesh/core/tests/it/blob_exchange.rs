@@ -148,6 +148,20 @@ fn a_neighbour_that_passes_nothing_on_is_given_few_pieces_that_nobody_else_has()
 }
 
 #[test]
+fn who_gives_nothing_of_what_it_has_gets_what_nobody_else_needs() {
+    let l = layout(40);
+    let held: Vec<u32> = (4..40).collect();
+    let mut exchange = Exchange::new(l, some(l, &held), Terms::default(), 1, START);
+    greet(&mut exchange, 1, some(l, &[0]));
+    greet(&mut exchange, 2, some(l, &[1]));
+    exchange.heard(ms(3_900), peer(2), &offer(&[1], 20)).unwrap();
+    exchange.part(ms(3_950), peer(2), 1, 0, 65_536).unwrap();
+    exchange.tick(ms(4_000));
+    let to: Vec<NodeId> = offers(&exchange.take_messages(ms(4_000))).into_iter().map(|(to, _)| to).collect();
+    assert_eq!(to, [peer(2), peer(2)]);
+}
+
+#[test]
 fn a_piece_that_is_on_its_way_is_not_taken_from_a_second() {
     let l = layout(3);
     let mut exchange = leecher(l);

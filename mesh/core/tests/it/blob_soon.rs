@@ -2,7 +2,7 @@
 //! been said before, and nobody is blamed for what came to nothing upstream.
 
 use groundswell_core::blob::PieceSet;
-use groundswell_core::blob::exchange::{Exchange, Message};
+use groundswell_core::blob::exchange::{Exchange, Message, PartFate};
 use groundswell_core::limits::BLOB_TAKEN_BACK;
 
 use crate::blob_exchange::{START, greet, layout, leecher, ms, offer, offers, peer, said_to, some};
@@ -77,6 +77,18 @@ fn what_was_offered_and_then_does_not_come_is_withdrawn_from_whoever_took_it() {
         assert_eq!(said_to(&exchange.take_messages(ms(20)), 2), [Message::Withdraw(0)], "upstream {upstream}");
         assert_eq!(exchange.next_part(ms(20)), None);
     }
+}
+
+#[test]
+fn what_does_not_begin_to_come_is_withdrawn_from_whoever_took_it_and_may_still_come() {
+    let mut exchange = between();
+    exchange.take_messages(START);
+    exchange.heard(ms(10), peer(2), &Message::Take(0)).unwrap();
+    exchange.tick(ms(500));
+    assert_eq!(said_to(&exchange.take_messages(ms(500)), 2), []);
+    exchange.tick(ms(1_100));
+    assert_eq!(said_to(&exchange.take_messages(ms(1_100)), 2), [Message::Withdraw(0)]);
+    assert_eq!(exchange.part(ms(1_200), peer(1), 0, 0, PIECE), Ok(PartFate::Whole));
 }
 
 #[test]

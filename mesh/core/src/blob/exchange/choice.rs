@@ -2,7 +2,7 @@
 //!
 //! The rarest piece among the neighbours first, be it here or about to arrive: it is the one that the fewest uplinks can carry on. Among those who lack
 //! a piece of that rarity: whoever has fewest pieces that it alone has from here (it passes on what it gets), then who
-//! has least on its way, then who holds least.
+//! has least on its way, then who holds least. Whoever gives nothing of what it could comes after all others.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -95,7 +95,7 @@ impl Exchange {
             // Many offers at once need no choice in each: what is in one is in no other.
             let most = if neighbour.offers.len() < 3 { BLOB_OFFERED } else { 2 };
             let Some((rarity, pieces)) = self.rarest(neighbour, start, most, &soon) else { continue };
-            let score = (rarity, neighbour.sole, neighbour.queued + neighbour.offers.len());
+            let score = (neighbour.withholds, rarity, neighbour.sole, neighbour.queued + neighbour.offers.len());
             if best.as_ref().is_none_or(|(least, _, _)| score < *least) {
                 best = Some((score, peer, pieces));
             }
@@ -129,5 +129,5 @@ impl Exchange {
     }
 }
 
-/// Lower is better: owners of the rarest piece, pieces only it has from here, pieces on their way to it, pieces held.
-type Score = (u16, usize, usize);
+/// Lower is better: whether it withholds, owners of the rarest piece, pieces only it has from here, pieces on their way to it.
+type Score = (bool, u16, usize, usize);

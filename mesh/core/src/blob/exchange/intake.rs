@@ -74,7 +74,7 @@ impl Exchange {
         neighbour.got += u32::try_from(length).map_err(|_| Breach::Bytes)?;
         let expected = self.expected.get_mut(&piece).filter(|expected| expected.from == peer && !dropped);
         let Some(expected) = expected else { return Ok(PartFate::Drop) };
-        neighbour.gave = now;
+        (neighbour.gave, neighbour.withholds) = (now, false);
         expected.touched = now;
         expected.bytes = ends;
         expected.due = now + left_for(now.saturating_sub(expected.since), ends, whole);
@@ -180,10 +180,15 @@ impl Exchange {
     /// Whether a neighbour owes a piece that should have come, or begun to come, long ago: it is given no more to do until it
     /// comes. However long it says that it will take, there is a time by which it should.
     fn is_behind(&self, now: Duration, peer: NodeId) -> bool {
+        let mut owed = self.expected.values().filter(|expected| expected.from == peer);
+        owed.any(|expected| self.is_overdue(now, expected))
+    }
+
+    /// Whether a piece should have come, or begun to come, long ago.
+    pub(super) fn is_overdue(&self, now: Duration, expected: &Expected) -> bool {
         let grace = BEHIND.max(self.usual * 2);
-        let owed = self.expected.values().filter(|expected| expected.from == peer && !expected.whole);
-        let by = |expected: &Expected| expected.due.min(expected.since + BEHIND_AT_MOST + self.usual * 8);
-        owed.into_iter().any(|expected| expected.touched.max(by(expected)) + grace < now)
+        let by = expected.due.min(expected.since + BEHIND_AT_MOST + self.usual * 8);
+        !expected.whole && expected.touched.max(by) + grace < now
     }
 
     /// Whether a piece that another promised is better taken from who would send it by `due`: it would come clearly

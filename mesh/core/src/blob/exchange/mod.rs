@@ -271,6 +271,8 @@ impl Exchange {
         self.pace.settle(now);
         self.give_up_late(now);
         self.end_marks(now);
+        self.withdraw_overdue(now);
+        self.note_withheld(now);
         for (peer, neighbour) in &self.neighbours {
             let silent = neighbour.is_silent(now, SILENT) || neighbour.is_choked(now, SILENT) || neighbour.is_mute(now, MUTE);
             if silent || neighbour.broken >= BLOB_BROKEN || neighbour.called_off > BLOB_CALLED_OFF {

@@ -24,6 +24,9 @@ const MUTE_FOR: Duration = Duration::from_secs(2);
 /// A neighbour whose queue takes longer than this at its own rate gets no more to it, and takes no place of another.
 const CLOGGED: Duration = Duration::from_secs(2);
 
+/// Whoever has what is missing here and gives nothing for this long, and for as long as all take to give once, withholds it.
+const WITHHELD: Duration = Duration::from_secs(3);
+
 /// No neighbour promises more than it sends in this time, as it did lately.
 const PROMISES: Duration = Duration::from_secs(1);
 
@@ -106,6 +109,8 @@ pub(super) struct Neighbour {
     pub(super) useful: Duration,
     /// When bytes of it came that were needed; or when it became a neighbour.
     pub(super) gave: Duration,
+    /// It has what is missing here and gives nothing for long: it gets what nobody else needs.
+    pub(super) withholds: bool,
     /// Pieces in a row that it took its word back of before any byte of them came.
     pub(super) taken_back: u32,
 }
@@ -122,6 +127,15 @@ impl Exchange {
     #[must_use]
     pub fn was_useful(&self, peer: &NodeId) -> bool {
         self.neighbours.get(peer).is_some_and(Neighbour::was_useful)
+    }
+
+    /// Looks at who gives nothing of what it could.
+    pub(super) fn note_withheld(&mut self, now: Duration) {
+        let patience = WITHHELD.max(self.usual * u32::try_from(self.neighbours.len()).unwrap_or(0));
+        for neighbour in self.neighbours.values_mut() {
+            let gives = now.saturating_sub(neighbour.gave) <= patience;
+            neighbour.withholds = !gives && self.held.missing().any(|piece| neighbour.has(piece));
+        }
     }
 
     /// The neighbour that has been of no use for longest, for longer than `patience` and than it takes all to be of use once:
@@ -165,6 +179,7 @@ impl Neighbour {
             joined: now,
             useful: now,
             gave: now,
+            withholds: false,
             taken_back: 0,
         }
     }

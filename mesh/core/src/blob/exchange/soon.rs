@@ -37,6 +37,18 @@ impl Exchange {
         rare.collect()
     }
 
+    /// Whoever was promised a piece that does not begin to come here is told so, and looks for it elsewhere: it would wait for
+    /// this node, and take nothing else from it, as long as this node waits for another.
+    pub(super) fn withdraw_overdue(&mut self, now: Duration) {
+        let overdue = self.expected.iter().filter(|(_, it)| it.bytes == 0 && self.is_overdue(now, it));
+        let promised = |piece: &u32| {
+            let is_taken = self.queue.iter().any(|sending| sending.piece == *piece);
+            is_taken || self.neighbours.values().any(|neighbour| neighbour.early.contains(piece))
+        };
+        let pieces: Vec<u32> = overdue.map(|(piece, _)| *piece).filter(promised).collect();
+        pieces.into_iter().for_each(|piece| self.lose(piece));
+    }
+
     /// A piece of an offer: in how long it is here, and whether it is not yet.
     pub(super) fn left_of(&self, now: Duration, piece: u32) -> Option<Duration> {
         if self.held.contains(piece) {
