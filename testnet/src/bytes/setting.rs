@@ -57,7 +57,7 @@ impl Trial {
             Setting { seed_rate: rate / 2, ..equal.clone() },
             Setting { liars: 1, ..equal.clone() },
             Setting { stalled: 2.min(peers), ..equal.clone() },
-            Setting { seed_leaves_after_ppm: Some(1_010_000), ..equal.clone() },
+            Setting { seed_leaves_after_ppm: Some(1_100_000), ..equal.clone() },
             Setting { seed_rate: rate / 2, peer_rates: Setting::mixed_rates(peers, rate), ..equal },
         ];
         settings.into_iter().map(Self::of).collect()
@@ -160,14 +160,14 @@ impl Setting {
         what.join(", ")
     }
 
-    /// No way of spreading is faster: the seed must send everything once, and all uplinks together everything to all.
-    /// Nodes that stall or lie give nothing.
+    /// No way of spreading is faster: the seed must send everything once, and all uplinks together everything to all that
+    /// are waited for. Nodes that stall or lie give nothing, and nobody waits for them.
     #[must_use]
     pub fn limit(&self) -> Duration {
-        let useless = self.liars + self.stalled;
-        let uplinks: u64 = self.seed_rate + self.peer_rates.iter().skip(useless).sum::<u64>();
+        let useful = self.peer_rates.iter().skip(self.liars + self.stalled);
+        let all = u64::try_from(useful.clone().count()).unwrap_or(u64::MAX).saturating_mul(self.size_bytes);
+        let uplinks: u64 = self.seed_rate + useful.sum::<u64>();
         let once = micros(self.size_bytes, self.seed_rate);
-        let all = u64::try_from(self.peer_rates.len()).unwrap_or(u64::MAX).saturating_mul(self.size_bytes);
         Duration::from_micros(once.max(micros(all, uplinks)))
     }
 }
