@@ -180,6 +180,10 @@ impl Read for Opened {
 }
 
 impl Reading for Opened {
+    fn is_free(&self) -> bool {
+        self.file.is_free()
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let (folder, name) = self.beneath.place(path)?;
         match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -5,7 +5,7 @@
 //! goes through here; what processes print, and the note of a running process, do not have to.
 
 use std::fmt::Debug;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -125,10 +125,18 @@ pub trait Writing: Write + Send {
     /// # Errors
     /// What the file system says.
     fn sync(&mut self) -> io::Result<()>;
+    /// Marks the file as open for writing, for [`Reading::is_free`], as long as anybody has this opening of it: a child that is being
+    /// started has a copy. Where the file system cannot do that nothing is marked.
+    fn mark(&self) {}
 }
 
 /// A file open for reading.
 pub trait Reading: Read + Send {
+    /// Whether nobody has an opening of the file that was marked.
+    fn is_free(&self) -> bool {
+        true
+    }
+
     /// Whether `path` still leads to this very file, and not through a symlink.
     ///
     /// # Errors
@@ -262,9 +270,18 @@ impl Writing for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
+
+    fn mark(&self) {
+        // A lock belongs to the opening, and so to all who have it.
+        let _ = self.try_lock();
+    }
 }
 
 impl Reading for File {
+    fn is_free(&self) -> bool {
+        !matches!(self.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let (open, named) = (self.metadata()?, fs::symlink_metadata(path)?);
         Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))

@@ -264,11 +264,13 @@ impl Slots {
         let size_bytes = described.contents.size_bytes;
         let (mut file, found) = match self.files.create_shared(&incoming, 0o600, source).map_err(cannot(&incoming))? {
             Some(file) => {
+                file.mark();
                 let found = self.files.open(&incoming).and_then(|mut shared| hash(&mut *shared, size_bytes));
                 (file, found.map_err(FillError::Source)?)
             }
             None => {
                 let mut file = self.files.create(&incoming, 0o600).map_err(cannot(&incoming))?;
+                file.mark();
                 file.reserve(size_bytes).map_err(cannot(&incoming))?;
                 let found = copy(source, &mut *file, size_bytes, &incoming)?;
                 (file, found)
@@ -282,7 +284,7 @@ impl Slots {
             .and_then(|()| self.files.sync_folder(&folder))
             .map_err(cannot(&binary))?;
         drop(file);
-        forks::wait();
+        forks::wait_for(&*self.files, &binary).map_err(cannot(&binary))?;
         self.describe(slot, described).map_err(cannot(&folder.join(DESCRIPTION)))
     }
 
