@@ -13,6 +13,7 @@ use crate::lease::claims::Claims;
 use crate::lease::sight::Sight;
 use crate::lease::view::{changes_in_ms, slot_of};
 use crate::node_id::NodeId;
+use crate::record::{RecordKey, RecordKind};
 use crate::text::Pool;
 
 /// One pool's slots under one roster, as one node that would claim sees them: its own claims do not count.
@@ -22,7 +23,7 @@ pub struct Board {
     roster: Digest,
     pool: Pool,
     cells: Vec<Cell>,
-    /// On which slots a node's record may matter.
+    /// On which slots a node stands, or is promised one: there its status matters.
     of: BTreeMap<NodeId, BTreeSet<u16>>,
     stale: BTreeSet<u16>,
     /// When time alone may change a slot, in up time.
@@ -33,7 +34,7 @@ pub struct Board {
 struct Cell {
     free: bool,
     holder: Option<NodeId>,
-    about: BTreeSet<NodeId>,
+    holders: BTreeSet<NodeId>,
     due_ms: Option<u64>,
 }
 
@@ -59,9 +60,21 @@ impl Board {
         self.roster == map.roster() && self.pool == *pool
     }
 
-    /// A record of `node` changed.
-    pub fn record_changed(&mut self, node: &NodeId) {
-        self.stale.extend(self.of.get(node).into_iter().flatten());
+    /// The record under `key` changed: a status says how its node stands on slots, grants whom it promised those that it wards.
+    /// `convicted`: its node is, so what it says in the other kind counts otherwise too. `map` is the board's.
+    pub fn record_changed(&mut self, map: &PoolMap, key: &RecordKey, convicted: bool) {
+        if key.kind == RecordKind::Status || convicted {
+            self.stale.extend(self.of.get(&key.node).into_iter().flatten());
+        }
+        if key.kind == RecordKind::Grants || convicted {
+            self.stale.extend(map.warded_by(&self.pool, &key.node));
+        }
+    }
+
+    /// Body digest of the roster that it is under.
+    #[must_use]
+    pub fn roster(&self) -> Digest {
+        self.roster
     }
 
     /// A claim on this slot came.
@@ -108,8 +121,7 @@ impl Board {
                 promised.filter(|promise| promise.pool == slot.pool && promise.slot == number).map(|promise| promise.holder);
             let holders: BTreeSet<NodeId> = promised.chain(on.iter().map(|claim| claim.holder)).collect();
             let change = holders.iter().filter_map(|holder| changes_in_ms(holder, seats, sight)).min();
-            let about: BTreeSet<NodeId> = holders.into_iter().chain(wardens.nodes.iter().copied()).collect();
-            for gone in cell.about.difference(&about) {
+            for gone in cell.holders.difference(&holders) {
                 if let Some(slots) = self.of.get_mut(gone) {
                     slots.remove(&number);
                     if slots.is_empty() {
@@ -117,7 +129,7 @@ impl Board {
                     }
                 }
             }
-            for come in about.difference(&cell.about) {
+            for come in holders.difference(&cell.holders) {
                 self.of.entry(*come).or_default().insert(number);
             }
             let view = slot_of(slot.clone(), seats, wardens, on.into_iter(), sight);
@@ -125,7 +137,7 @@ impl Board {
             *cell = Cell {
                 free: view.free,
                 holder: view.occupant.map(|occupant| occupant.holder),
-                about,
+                holders,
                 due_ms: change.map(|after| up_ms.saturating_add(after)),
             };
             self.due.extend(cell.due_ms.map(|due| (due, number)));

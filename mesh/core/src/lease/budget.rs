@@ -67,6 +67,8 @@ pub struct PoolSeats {
     awake: Vec<NodeId>,
     /// Of each slot, once they were asked for: whoever shares the map draws them once.
     wardens: Vec<Once<Wardens>>,
+    /// The slots of each warden, the same way.
+    warded: Once<BTreeMap<NodeId, Vec<u16>>>,
 }
 
 impl PoolMap {
@@ -161,6 +163,23 @@ impl PoolMap {
         let drawn = seats.wardens.get(usize::from(slot.number))?;
         Some(drawn.get_or_init(|| Wardens::draw(slot, candidates)))
     }
+
+    /// The slots of a pool that `node` wards, urgent ones included, ascending. All of them are worked out at the first call.
+    #[must_use]
+    pub fn warded_by(&self, pool: &Pool, node: &NodeId) -> &[u16] {
+        let Some(seats) = self.pools.get(pool) else { return &[] };
+        let warded = seats.warded.get_or_init(|| {
+            let mut warded: BTreeMap<NodeId, Vec<u16>> = BTreeMap::new();
+            for number in 0..seats.slots(true) {
+                let wardens = self.wardens(&Slot { pool: pool.clone(), number });
+                for warden in wardens.into_iter().flat_map(|wardens| &wardens.nodes) {
+                    warded.entry(*warden).or_default().push(number);
+                }
+            }
+            warded
+        });
+        warded.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
 }
 
 impl PoolSeats {
@@ -168,7 +187,8 @@ impl PoolSeats {
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
         let most = slots(ids.len(), policy.budget_ppm).max(slots(ids.len(), policy.urgent_budget_ppm));
         let wardens = (0..most).map(|_| Once::default()).collect();
-        Self { policy, awake: awake(nodes.iter().map(|(node, dormant)| (*node, *dormant))), nodes: ids, wardens }
+        let awake = awake(nodes.iter().map(|(node, dormant)| (*node, *dormant)));
+        Self { policy, awake, nodes: ids, wardens, warded: Once::default() }
     }
 
     /// The pool's policy.

@@ -84,6 +84,16 @@ pub(crate) fn slot_of<'a>(
     sight: &impl Sight,
 ) -> SlotView {
     let lost_after = seats.presume_lost_after_ms();
+    // Nine wardens list one and the same promise: whether it has ended is looked up once.
+    let mut known: Vec<(NodeId, ClaimName, bool)> = Vec::new();
+    let mut has_ended = |promise: &Promise| {
+        let same = known.iter().find(|(holder, claim, _)| *holder == promise.holder && *claim == promise.claim);
+        same.map(|(.., over)| *over).unwrap_or_else(|| {
+            let over = ended(promise, lost_after, sight);
+            known.push((promise.holder, promise.claim, over));
+            over
+        })
+    };
     let mut support: BTreeMap<(NodeId, ClaimName), Support> = BTreeMap::new();
     // Wardens that cannot grant the slot to anybody new.
     let mut bound = 0;
@@ -91,7 +101,7 @@ pub(crate) fn slot_of<'a>(
         let listed = sight.grants(warden).map(|grants| grants.promises.as_slice()).unwrap_or_default();
         let mut binds = sight.is_convicted(warden) || sight.gone(warden).is_some();
         for promise in listed.iter().filter(|promise| promise.pool == slot.pool && promise.slot == slot.number) {
-            if ended(promise, lost_after, sight) {
+            if has_ended(promise) {
                 continue;
             }
             binds = true;
@@ -99,7 +109,10 @@ pub(crate) fn slot_of<'a>(
         }
         bound += usize::from(binds);
     }
-    for claim in on.filter(|claim| !ended(&claim.promise(), lost_after, sight)) {
+    for claim in on {
+        if has_ended(&claim.promise()) {
+            continue;
+        }
         let entry = support.entry((claim.holder, claim.name)).or_default();
         entry.active = claim.active;
         entry.standing = true;

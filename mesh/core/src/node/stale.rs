@@ -61,7 +61,9 @@ impl Node {
         let convicted = self.ledger.is_convicted(&key.node);
         self.stale.lives |= convicted || key.node == self.me;
         if let Some(board) = &mut self.pacing.board {
-            board.record_changed(&key.node);
+            if let Some(map) = self.maps.get(&board.roster()) {
+                board.record_changed(map, &key, convicted);
+            }
             for claim in self.claims.of(&key.node) {
                 board.claim_came(&claim.slot);
             }

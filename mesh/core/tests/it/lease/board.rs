@@ -5,6 +5,7 @@ use groundswell_core::lease::claim::SeenClaim;
 use groundswell_core::lease::claims::Claims;
 use groundswell_core::lease::view::{free_slots, slots_of};
 use groundswell_core::record::status::Phase;
+use groundswell_core::record::{RecordKey, RecordKind};
 use proptest::prelude::*;
 
 use super::mesh::{Mesh, claim, edge, node, policy, pool_map, seen};
@@ -19,7 +20,7 @@ enum Happens {
     Says { who: u8, phase: u8, slot: u16 },
     Withdraws { who: u8 },
     Grants { warden: u8, to: Vec<u8> },
-    Convicted { who: u8 },
+    Convicted { who: u8, kind: RecordKind },
     Passes { ms: u64 },
 }
 
@@ -28,7 +29,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         4 => (0..NODES, 0_u8..4, 0..SLOTS).prop_map(|(who, phase, slot)| Happens::Says { who, phase, slot }),
         2 => (0..NODES).prop_map(|who| Happens::Withdraws { who }),
         4 => (0..NODES, proptest::collection::vec(0..NODES, 0..3)).prop_map(|(warden, to)| Happens::Grants { warden, to }),
-        1 => (0..NODES).prop_map(|who| Happens::Convicted { who }),
+        1 => (0..NODES, prop_oneof![Just(RecordKind::Status), Just(RecordKind::Grants)]).prop_map(|(who, kind)| Happens::Convicted { who, kind }),
         2 => prop_oneof![0_u64..40_000, 59_000_u64..62_000, 86_000_000_u64..87_000_000].prop_map(|ms| Happens::Passes { ms }),
     ]
 }
@@ -46,12 +47,12 @@ proptest! {
                     let phase = [Phase::Claiming, Phase::Activating, Phase::Confirmed, Phase::Staged][usize::from(phase)];
                     mesh.says(node(who), counter, phase, Some(claim(counter, slot)));
                     mesh.unheard_ms.insert(node(who), 0);
-                    Some(node(who))
+                    Some((who, RecordKind::Status))
                 }
                 Happens::Withdraws { who } => {
                     mesh.says(node(who), counter, Phase::Waiting, None);
                     mesh.unheard_ms.insert(node(who), 0);
-                    Some(node(who))
+                    Some((who, RecordKind::Status))
                 }
                 Happens::Grants { warden, to } => {
                     let standing = |who: &u8| mesh.statuses.get(&node(*who)).map(|(_, status)| status.clone());
@@ -60,11 +61,11 @@ proptest! {
                         Some(seen(node(*who), &section.claim?))
                     }).collect();
                     mesh.grants_to(node(warden), &to.iter().collect::<Vec<_>>());
-                    Some(node(warden))
+                    Some((warden, RecordKind::Grants))
                 }
-                Happens::Convicted { who } => {
+                Happens::Convicted { who, kind } => {
                     mesh.convicted.insert(node(who));
-                    Some(node(who))
+                    Some((who, kind))
                 }
                 Happens::Passes { ms } => {
                     up_ms += ms;
@@ -72,10 +73,12 @@ proptest! {
                     None
                 }
             };
-            if let Some(changed) = changed {
+            if let Some((who, kind)) = changed {
+                let changed = node(who);
+                let convicted = mesh.convicted.contains(&changed);
                 let now = mesh.statuses.get(&changed).map(|(_, status)| SeenClaim::standing(changed, status).collect());
                 claims.set(changed, now.unwrap_or_default());
-                board.record_changed(&changed);
+                board.record_changed(&map, &RecordKey { node: changed, kind }, convicted);
                 claims.of(&changed).for_each(|claim| board.claim_came(&claim.slot));
             }
             board.refresh(&map, &claims, &mesh, up_ms);
