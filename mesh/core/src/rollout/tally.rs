@@ -99,8 +99,36 @@ struct Entry {
     excused: bool,
     /// Excused when this observer saw its wave pass.
     remembered: bool,
+    /// It is among those of its pool that could claim.
+    ready: bool,
     standing: Standing,
     deadline_ms: Option<u64>,
+}
+
+/// What of an entry the counts know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    place: Place,
+    /// The implicit last wave counts over those seen.
+    counts: bool,
+    standing: Standing,
+    excused: bool,
+    blocks: bool,
+    deadline_ms: Option<u64>,
+}
+
+impl Entry {
+    fn counted(&self) -> Counted {
+        let undecided = matches!(self.standing, Standing::Unseen | Standing::Waiting | Standing::InProgress);
+        Counted {
+            place: self.place,
+            counts: !self.late || self.standing != Standing::Unseen,
+            standing: self.standing,
+            excused: self.excused,
+            blocks: undecided && !self.excused && !self.remembered,
+            deadline_ms: self.deadline_ms,
+        }
+    }
 }
 
 /// One wave's members beside their counts.
@@ -359,32 +387,37 @@ impl Tally {
             front_since_ms: None,
             excused: false,
             remembered: false,
+            ready: false,
             standing: Standing::Unseen,
             deadline_ms: None,
         };
         if let Some(state) = at_mut(&mut self.states, place.wave) {
             state.nodes.push(node);
-            self.count(&entry, true);
+            self.count(&entry.counted(), true);
             self.members.insert(node, self.entries.len());
             self.entries.push(Some(Box::new(entry)));
             self.change(&node, |_| {});
         }
     }
 
-    /// The one way to change a member: out of the counts, edited, judged anew, and counted again.
+    /// The one way to change a member: edited, judged anew, and counted again where that made a difference.
     fn change(&mut self, node: &NodeId, edit: impl FnOnce(&mut Entry)) {
         let mut edit = Some(edit);
         // Whoever crosses the line of a front because of it is due at another time now.
-        let mut pending = alloc::vec![*node];
-        while let Some(node) = pending.pop() {
+        let (mut first, mut crossed) = (Some(*node), Vec::new());
+        while let Some(node) = first.take().or_else(|| crossed.pop()) {
             let Some(at) = self.members.get(&node).copied() else { continue };
             let Some(mut entry) = self.entries.get_mut(at).and_then(Option::take) else { continue };
-            self.count(&entry, false);
+            let before = entry.counted();
             if let Some(edit) = edit.take() {
                 edit(&mut entry);
             }
-            self.reassess(&mut entry, &mut pending);
-            self.count(&entry, true);
+            self.reassess(&mut entry, &mut crossed);
+            let after = entry.counted();
+            if before != after {
+                self.count(&before, false);
+                self.count(&after, true);
+            }
             if let Some(place) = self.entries.get_mut(at) {
                 *place = Some(entry);
             }
@@ -430,6 +463,11 @@ impl Tally {
 
     /// Puts the member among those of its pool that could claim, or takes it out.
     fn stand(&mut self, entry: &mut Entry, ready: bool, crossed: &mut Vec<NodeId>) {
+        let was_ready = core::mem::replace(&mut entry.ready, ready);
+        if !ready && !was_ready {
+            entry.front_since_ms = None;
+            return;
+        }
         let slots = self.pools.get(&entry.pool).copied().unwrap_or_default().slots;
         if !self.fronts.contains_key(&entry.pool) {
             self.fronts.insert(entry.pool.clone(), Front::new(slots));
@@ -443,28 +481,18 @@ impl Tally {
         }
     }
 
-    /// Adds the member to its wave's counts, or takes it out of them.
-    fn count(&mut self, entry: &Entry, add: bool) {
-        let node = entry.place.node;
-        if let Some(deadline) = entry.deadline_ms {
-            if add {
-                self.deadlines.insert((deadline, node))
-            } else {
-                self.deadlines.remove(&(deadline, node))
-            };
+    /// Adds a member to its wave's counts, or takes it out of them.
+    fn count(&mut self, counted: &Counted, add: bool) {
+        let node = counted.place.node;
+        if let Some(deadline) = counted.deadline_ms {
+            put(&mut self.deadlines, (deadline, node), add);
         }
-        // The implicit last wave counts over those seen.
-        if entry.late && entry.standing == Standing::Unseen {
+        if !counted.counts {
             return;
         }
-        let undecided = matches!(entry.standing, Standing::Unseen | Standing::Waiting | Standing::InProgress);
-        let blocks = undecided && !entry.excused && !entry.remembered;
-        let (Some(counts), Some(state)) =
-            (at_mut(&mut self.counts, entry.place.wave), at_mut(&mut self.states, entry.place.wave))
-        else {
-            return;
-        };
-        let by_standing = match entry.standing {
+        let wave = counted.place.wave;
+        let (Some(counts), Some(state)) = (at_mut(&mut self.counts, wave), at_mut(&mut self.states, wave)) else { return };
+        let by_standing = match counted.standing {
             Standing::NotApplicable => &mut counts.not_applicable,
             Standing::Unseen => &mut counts.unseen,
             Standing::Waiting => &mut counts.waiting,
@@ -475,22 +503,22 @@ impl Tally {
         };
         step(by_standing, add);
         step(&mut counts.members, add);
-        if entry.excused {
+        if counted.excused {
             step(&mut counts.excused, add);
-            if add {
-                state.excused.insert(node)
-            } else {
-                state.excused.remove(&node)
-            };
+            put(&mut state.excused, node, add);
         }
-        if blocks {
+        if counted.blocks {
             step(&mut counts.blocking, add);
-            if add {
-                state.blocking.insert(node)
-            } else {
-                state.blocking.remove(&node)
-            };
+            put(&mut state.blocking, node, add);
         }
+    }
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, thing: T, add: bool) {
+    if add {
+        set.insert(thing);
+    } else {
+        set.remove(&thing);
     }
 }
 
