@@ -71,11 +71,19 @@ pub fn promises_kept(stored: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<Promise> {
     warden.map(|warden| warden.promises().cloned().collect()).unwrap_or_default()
 }
 
+/// What most keys and small values take, in bytes.
+pub(super) const SMALL: usize = 64;
+
 /// A value behind its version byte.
 pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = alloc::vec![VERSION];
-    bytes.extend(postcard::to_allocvec(value).expect("plain data encodes into memory"));
-    bytes
+    encode_in(SMALL, value)
+}
+
+/// The same of a value that takes about so many bytes.
+pub(super) fn encode_in<T: Serialize>(bytes: usize, value: &T) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(bytes);
+    encoded.push(VERSION);
+    postcard::to_extend(value, encoded).expect("plain data encodes into memory")
 }
 
 /// The same, with what older builds do not know behind it: they read what comes before.

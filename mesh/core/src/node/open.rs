@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::duty::Duty;
-use super::keys::{StoreKey, decode};
+use super::keys::{SMALL, StoreKey, decode, encode_in};
 use super::life::{Kept, Life};
 use super::publish::Own;
 use super::stale::Stale;
@@ -27,6 +27,7 @@ use crate::record::{RecordKey, RecordKind, Stamp};
 use crate::rollout::progress::Passed;
 use crate::spread::Spread;
 use crate::spread::neighbours::Neighbours;
+use crate::spread::packed::Packed;
 use crate::text::RolloutId;
 use crate::time::{Now, Timestamp};
 use crate::trust::shelf::Shelf;
@@ -248,6 +249,6 @@ fn read_entry(config: &NodeConfig, bytes: &[u8], crypto: &dyn Crypto) -> Option<
 
 /// The kept form of an entry: what [`read_entry`] reads.
 pub(super) fn write_entry(entry: &Entry) -> Vec<u8> {
-    let parts: Vec<&[u8]> = entry.records().iter().map(SignedRecord::bytes).collect();
-    super::keys::encode(&parts)
+    let parts: Vec<Packed<'_>> = entry.records().iter().map(|record| Packed(record.bytes())).collect();
+    encode_in(entry.size() + SMALL, &parts)
 }

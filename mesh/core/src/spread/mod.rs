@@ -9,7 +9,7 @@ pub mod frame;
 mod inventory;
 pub mod neighbours;
 mod origin;
-mod packed;
+pub(crate) mod packed;
 mod push;
 mod sync;
 

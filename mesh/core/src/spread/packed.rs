@@ -7,11 +7,12 @@ use core::fmt;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
-struct Borrowed<'a>(&'a [u8]);
+/// One of them.
+pub(crate) struct Packed<'a>(pub(crate) &'a [u8]);
 struct Owned(Vec<u8>);
 struct OwnedVisitor;
 
-impl Serialize for Borrowed<'_> {
+impl Serialize for Packed<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(self.0)
     }
@@ -42,7 +43,7 @@ impl Visitor<'_> for OwnedVisitor {
 pub(super) fn serialize<S: Serializer>(list: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
     let mut written = serializer.serialize_seq(Some(list.len()))?;
     for bytes in list {
-        written.serialize_element(&Borrowed(bytes))?;
+        written.serialize_element(&Packed(bytes))?;
     }
     written.end()
 }
