@@ -201,6 +201,13 @@ impl<'a> Rosters<'a> {
     /// else the one that this node has declared itself.
     #[must_use]
     pub fn to_claim_under(&self, pool: &Pool, declared: Option<Digest>, sight: &impl Sight) -> Option<&'a PoolMap> {
+        let own = || declared.and_then(|declared| self.get(&declared)).filter(|map| map.pool(pool).is_some());
+        // There is no other: then it counts whether or not its wardens have declared it.
+        if let ([only], Some(own)) = (self.known.as_slice(), own())
+            && only.roster == own.roster()
+        {
+            return Some(own);
+        }
         let first = Slot { pool: pool.clone(), number: 0 };
         let governs = |map: &PoolMap| {
             map.wardens(&first).is_some_and(|wardens| {
@@ -210,7 +217,6 @@ impl<'a> Rosters<'a> {
                 wardens.nodes.iter().filter(declared).count() >= wardens.quorum
             })
         };
-        let own = || declared.and_then(|declared| self.get(&declared)).filter(|map| map.pool(pool).is_some());
         self.maps().rev().find(|map| governs(map)).or_else(own)
     }
 }

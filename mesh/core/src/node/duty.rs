@@ -47,7 +47,7 @@ impl Node {
         let up_ms = self.presence.up_ms();
         let due = self.duty.look_again_at_up_ms.is_some_and(|at| at <= up_ms);
         // What a warden promises or declares through an outer door nobody would hear.
-        if !self.may_publish() || self.lives_outside() || !(self.duty.stale || due) {
+        if !(self.duty.stale || due) || !self.may_publish() || self.lives_outside() {
             return false;
         }
         self.duty.stale = false;

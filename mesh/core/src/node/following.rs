@@ -262,7 +262,7 @@ impl Node {
     /// What the mesh knows of `node` in one rollout.
     pub(super) fn member_report(&self, node: &NodeId, progress: &Progress) -> Option<MemberReport> {
         let rollout = progress.rollout();
-        let gone = self.gone(node);
+        let gone = self.shelf.gone(node);
         let entry = self.ledger.entry(&RecordKey { node: *node, kind: RecordKind::Status });
         let mut report = match entry {
             // Who joined after it was gone has no record of it, and still it is no member that anything waits for.

@@ -13,12 +13,11 @@ use super::life::{Act, Kept};
 use super::mission::Orders;
 use super::sight::NodeSight;
 use super::turn::Question;
-use crate::lease::sight::Sight as _;
 use crate::limits::SAVE_RECORDS_AFTER_MS;
 use crate::node_id::NodeId;
 use crate::record::status::{Claim, Phase, Purpose};
 use crate::record::{ClaimName, RecordKind};
-use crate::spread::neighbours::Member;
+use crate::spread::neighbours::{Member, Whom};
 use crate::text::{Product, Reason};
 use crate::time::{Now, Time};
 
@@ -59,9 +58,9 @@ impl Node {
             }
         }
         self.save(now);
-        self.reach_out(now);
+        let spread = self.reach_out(now);
         self.visit(now);
-        self.wakeup = if unsettled { Some(now.boot) } else { self.earliest(now) };
+        self.wakeup = if unsettled { Some(now.boot) } else { self.earliest(now, spread) };
     }
 
     /// Moves one product as far as it goes.
@@ -196,15 +195,17 @@ impl Node {
         self.pacing.seek.iter().copied().chain(wardens).chain(holders).collect()
     }
 
-    /// Frames to neighbours, and whom to dial.
-    fn reach_out(&mut self, now: Now) {
+    /// Frames to neighbours, and whom to dial. When frames are due next.
+    fn reach_out(&mut self, now: Now) -> Option<Time> {
         let unsynced: Vec<_> = self.pacing.seek.iter().copied().filter(|node| self.connected.contains(node)).collect();
         for peer in unsynced {
             self.pacing.seek.remove(&peer);
             self.spread.sync_with(now.boot, &peer);
         }
-        if self.spread.next_wakeup().is_some_and(|due| due <= now.boot) {
+        let mut spread = self.spread.next_wakeup();
+        if spread.is_some_and(|due| due <= now.boot) {
             self.spread.wake(now.boot, &self.ledger, &self.shelf);
+            spread = self.spread.next_wakeup();
         }
         for (peer, bytes) in self.spread.take_frames() {
             self.effects.push(Effect::Send { peer, bytes });
@@ -212,8 +213,6 @@ impl Node {
         let due = self.neighbours.next_wakeup().is_some_and(|due| due <= now.boot);
         if core::mem::take(&mut self.reach_stale) || core::mem::take(&mut self.pacing.seeks_more) || due {
             let needed = self.needed_links();
-            let unheard = self.neighbours.remembered().map(|(node, _)| *node).filter(|node| self.ledger.status(node).is_none());
-            let unheard: Vec<_> = unheard.filter(|node| self.shelf.certificate(node).is_some()).collect();
             let sight = NodeSight {
                 ledger: &self.ledger,
                 shelf: &self.shelf,
@@ -221,9 +220,14 @@ impl Node {
                 written_off: &self.written_off,
                 departed: &self.departed,
             };
-            let heard = self.ledger.statuses().filter(|(node, _)| sight.gone(node).is_none());
-            let heard = heard.map(|(node, status)| Member { node: *node, addresses: &status.addresses });
-            let members = heard.chain(unheard.iter().map(|node| Member { node: *node, addresses: &[] }));
+            let members: Vec<Member<'_>> = match self.neighbours.whom(now.boot, &needed) {
+                Whom::Everybody => {
+                    let known = self.ledger.statuses().map(|(node, _)| node);
+                    let known = known.chain(self.neighbours.remembered().map(|(node, _)| node));
+                    known.filter_map(|node| sight.dialable(node)).collect()
+                }
+                Whom::Only(missing) => missing.iter().filter_map(|node| sight.dialable(node)).collect(),
+            };
             for dial in self.neighbours.dials(now.boot, members, &needed) {
                 self.effects.push(Effect::Dial { peer: dial.peer, addresses: dial.addresses });
             }
@@ -234,37 +238,31 @@ impl Node {
                 });
             }
         }
+        spread
     }
 
-    /// The earliest instant at which time alone changes something.
-    fn earliest(&self, now: Now) -> Option<Time> {
+    /// The earliest instant at which time alone changes something. `spread`: at which frames are due.
+    fn earliest(&self, now: Now, spread: Option<Time>) -> Option<Time> {
         let up_ms = self.presence.up_ms();
         let after_up = |due: u64| now.boot.after_ms(due.saturating_sub(up_ms));
-        let mut times: Vec<Option<Time>> = alloc::vec![
-            self.spread.next_wakeup(),
+        let own = [
+            spread,
             self.neighbours.next_wakeup(),
             self.pacing.wake_at,
             self.next_visit(),
             Some(now.boot.after_ms(self.presence.save_due_in_ms().max(1_000))),
+            self.stale.due,
         ];
-        if !self.unsaved.is_empty() {
-            times.push(Some(self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS)));
-        }
-        if let Some(renewal) = self.stale.renewal {
-            times.push(Some(renewal));
-            // A warden that may not sign decides nothing, and must not wake for it.
-            times.push(self.duty.look_again_at_up_ms.map(after_up));
-        }
-        times.push(self.stale.due);
-        if self.pacing.asks {
-            times.push(self.pacing.board.as_ref().and_then(|board| board.due_ms()).map(after_up));
-        }
-        for progress in self.following.values().filter_map(|following| following.progress.as_ref()) {
+        let save = (!self.unsaved.is_empty()).then(|| self.saved_records_at.after_ms(SAVE_RECORDS_AFTER_MS));
+        // A warden that may not sign decides nothing, and must not wake for it.
+        let renewal = self.stale.renewal.map(|renewal| [Some(renewal), self.duty.look_again_at_up_ms.map(after_up)]);
+        let board = self.pacing.board.as_ref().filter(|_| self.pacing.asks).and_then(|board| board.due_ms()).map(after_up);
+        let following = self.following.values().filter_map(|following| following.progress.as_ref()).flat_map(|progress| {
             let (up, wall) = progress.wakeup();
-            times.push(up.map(after_up));
-            times.push(wall.map(|wall| now.boot.after_ms(wall.since_seconds(now.wall).saturating_mul(1_000))));
-        }
+            [up.map(after_up), wall.map(|wall| now.boot.after_ms(wall.since_seconds(now.wall).saturating_mul(1_000)))]
+        });
+        let times = own.into_iter().chain([save, board]).chain(renewal.into_iter().flatten()).chain(following);
         // Never in the past: the driver would spin.
-        times.into_iter().flatten().min().map(|time| time.max(now.boot.after_ms(1)))
+        times.flatten().min().map(|time| time.max(now.boot.after_ms(1)))
     }
 }

@@ -13,6 +13,7 @@ use crate::record::ledger::Ledger;
 use crate::record::status::Status;
 use crate::record::sync_set::SyncSet;
 use crate::record::{ClaimName, RecordKey, RecordKind, Stamp};
+use crate::spread::neighbours::Member;
 use crate::spread::{Documents, Paper};
 use crate::trust::shelf::Shelf;
 
@@ -43,6 +44,17 @@ impl Node {
     }
 }
 
+impl<'a> NodeSight<'a> {
+    /// Where a member may be dialled: at the addresses of its record. Whoever has a certificate and no record here, where it was
+    /// reached before.
+    pub(super) fn dialable(&self, node: &NodeId) -> Option<Member<'a>> {
+        match self.ledger.status(node) {
+            Some(status) => self.gone(node).is_none().then_some(Member { node: *node, addresses: &status.addresses }),
+            None => self.shelf.certificate(node).map(|_| Member { node: *node, addresses: &[] }),
+        }
+    }
+}
+
 impl Sight for NodeSight<'_> {
     fn status(&self, node: &NodeId) -> Option<(Stamp, &Status)> {
         let record = self.ledger.record(&RecordKey { node: *node, kind: RecordKind::Status })?;
@@ -63,13 +75,7 @@ impl Sight for NodeSight<'_> {
     }
 
     fn gone(&self, node: &NodeId) -> Option<Gone> {
-        if self.shelf.fleet().is_some_and(|fleet| fleet.revoked.contains(node)) {
-            return Some(Gone::Revoked);
-        }
-        if self.shelf.is_retired(node) {
-            return Some(Gone::Retired);
-        }
-        self.shelf.is_removed(node).then_some(Gone::Removed)
+        self.shelf.gone(node)
     }
 
     fn gone_for_ms(&self, node: &NodeId) -> Option<u64> {

@@ -4,20 +4,14 @@ use alloc::collections::BTreeMap;
 use core::cell::RefCell;
 
 use super::Node;
-use crate::lease::sight::{Gone, Sight as _};
+use crate::lease::sight::Gone;
 use crate::node_id::NodeId;
 use crate::record::{RecordKey, RecordKind};
 
-/// What is known of each writer. Forgotten whenever a document comes or goes; at most one entry per node of the mesh.
+/// Whether each writer's certificate names a pool, and it is neither retired nor revoked. Forgotten whenever a document comes
+/// or goes; at most one entry per node of the mesh.
 #[derive(Debug, Default)]
-pub(super) struct Writers(RefCell<BTreeMap<NodeId, Writer>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Writer {
-    gone: Option<Gone>,
-    /// Its certificate names a pool, and it is neither retired nor revoked.
-    writes: bool,
-}
+pub(super) struct Writers(RefCell<BTreeMap<NodeId, bool>>);
 
 impl Writers {
     /// Documents changed.
@@ -27,23 +21,16 @@ impl Writers {
 }
 
 impl Node {
-    fn writer(&self, node: &NodeId) -> Writer {
+    fn writes(&self, node: &NodeId) -> bool {
         if let Some(known) = self.writers.0.borrow().get(node) {
             return *known;
         }
-        let gone = self.sight().gone(node);
-        let out = matches!(gone, Some(Gone::Revoked | Gone::Retired));
+        let out = matches!(self.shelf.gone(node), Some(Gone::Revoked | Gone::Retired));
         let writes = !out && self.shelf.certificate(node).is_some_and(|certificate| certificate.pool.is_some());
-        let writer = Writer { gone, writes };
         if !self.documents_changed {
-            self.writers.0.borrow_mut().insert(*node, writer);
+            self.writers.0.borrow_mut().insert(*node, writes);
         }
-        writer
-    }
-
-    /// Whether documents say that `node` is gone for good.
-    pub(super) fn gone(&self, node: &NodeId) -> Option<Gone> {
-        self.writer(node).gone
+        writes
     }
 
     /// Whether records under `key` are kept: the node's certificate names a pool, and it is neither retired nor revoked. A
@@ -52,13 +39,12 @@ impl Node {
     /// What one that is gone had promised as a warden of a roster that is here is still taken, for it is still honoured
     /// (section 7, rule 8); of a revoked one only the first that comes, for its key may be another's by now.
     pub(super) fn writes_records(&self, key: &RecordKey) -> bool {
-        let writer = self.writer(&key.node);
-        match writer.gone {
+        match self.shelf.gone(&key.node) {
             Some(gone @ (Gone::Revoked | Gone::Retired)) => {
                 let first = self.ledger.entry(key).is_none();
                 key.kind == RecordKind::Grants && (first || gone == Gone::Retired) && self.shelf.is_listed(&key.node)
             }
-            Some(Gone::Removed) | None => writer.writes,
+            Some(Gone::Removed) | None => self.writes(&key.node),
         }
     }
 }

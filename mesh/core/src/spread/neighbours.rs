@@ -60,6 +60,15 @@ pub struct Member<'a> {
     pub addresses: &'a [String],
 }
 
+/// Which members may be dialled next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// Some are to be chosen among all.
+    Everybody,
+    /// These, if any.
+    Only(BTreeSet<NodeId>),
+}
+
 /// What is dialled: a member, or an address where any member will do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
@@ -232,18 +241,22 @@ impl Neighbours {
         self.remembered.iter()
     }
 
-    /// Whom to dial now. `members` are all valid members that are known, `seek` those that this node needs beside its
+    /// Whom [`Neighbours::dials`] would look at now: most often there is nothing to choose, and then all members need not be gone
+    /// through, nor those that are up already.
+    #[must_use]
+    pub fn whom(&self, now: Time, seek: &BTreeSet<NodeId>) -> Whom {
+        if !self.is_content() || self.wander_at.is_none_or(|at| at <= now) {
+            return Whom::Everybody;
+        }
+        Whom::Only(seek.iter().chain(&self.candidate).copied().filter(|peer| !self.is_up(peer)).collect())
+    }
+
+    /// Whom to dial now. `members` are all valid members that are known, or [`Neighbours::whom`] of them; `seek` those that this node needs beside its
     /// own three, e.g. wardens of its slot. Ask again at [`Neighbours::next_wakeup`], and when `seek` changed.
     pub fn dials<'a>(&mut self, now: Time, members: impl IntoIterator<Item = Member<'a>>, seek: &BTreeSet<NodeId>) -> Vec<Dial> {
-        // Most often there is nothing to choose: then all members need not be gone through, nor those that are up already.
-        let chooses = !self.is_content() || self.wander_at.is_none_or(|at| at <= now);
-        let missing: BTreeSet<NodeId> = seek.iter().chain(&self.candidate).copied().filter(|peer| !self.is_up(peer)).collect();
-        let known = if chooses {
-            self.reachable(members)
-        } else if missing.is_empty() {
-            BTreeMap::new()
-        } else {
-            self.reachable(members.into_iter().filter(|member| missing.contains(&member.node)))
+        let (chooses, known) = match self.whom(now, seek) {
+            Whom::Everybody => (true, self.reachable(members)),
+            Whom::Only(missing) => (false, self.reachable(members.into_iter().filter(|member| missing.contains(&member.node)))),
         };
         if chooses {
             self.choose(&known);

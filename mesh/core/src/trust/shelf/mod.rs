@@ -26,6 +26,7 @@ use crate::digest::Digest;
 use crate::documents::envelope::Envelope;
 use crate::documents::rejection::{Reason, Rejection};
 use crate::documents::{Body, Kind};
+use crate::lease::sight::Gone;
 use crate::limits::{DOCUMENT_BYTES, PUBLISHED_ROSTER_BYTES};
 use crate::node_id::NodeId;
 use crate::number::Sequence;
@@ -64,6 +65,8 @@ pub struct Shelf {
     documents: usize,
     /// See [`Shelf::revision`].
     revision: u64,
+    /// See [`Shelf::gone`]: worked out anew after each change.
+    gone: Once<BTreeMap<NodeId, Gone>>,
 }
 
 /// What became of an offered document that was not refused.
@@ -123,6 +126,7 @@ impl Shelf {
             rollouts: BTreeMap::new(),
             documents: 0,
             revision: 0,
+            gone: Once::default(),
         }
     }
 
@@ -221,7 +225,7 @@ impl Shelf {
         let bytes = stripped.to_bytes();
         let (body_bytes, published) = (stripped.body.len(), Digest::of(&bytes));
         let held = Held { body, body_bytes, envelope: bytes.clone(), published, signers, map: Once::default() };
-        self.revision += 1;
+        self.note_change();
         self.documents += usize::from(!matches!(kind, Kind::Node | Kind::Roster));
         self.held.insert(digest, held);
         placed.dropped.extend(evicted);
@@ -276,11 +280,16 @@ impl Shelf {
                 held.published = Digest::of(&held.envelope);
                 held.signers = merged;
             });
-            self.revision += 1;
+            self.note_change();
         }
         let bytes = self.envelope(&digest).unwrap_or_default().to_vec();
         let (kind, dropped) = (envelope.kind, Vec::new());
         Ok(Offered { kind, digest, fresh: false, changed, envelope: bytes, dropped, conflict: None })
+    }
+
+    fn note_change(&mut self) {
+        self.revision += 1;
+        self.gone = Once::default();
     }
 
     /// Every key whose signature on `body` is worth keeping.

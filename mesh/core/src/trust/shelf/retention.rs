@@ -76,7 +76,7 @@ impl Shelf {
     /// Takes a document off the shelf and out of every list. Harmless when it is gone already.
     pub(super) fn forget(&mut self, digest: &Digest) {
         let Some(held) = self.held.remove(digest) else { return };
-        self.revision += 1;
+        self.note_change();
         self.documents -= usize::from(!matches!(held.body.kind(), Kind::Node | Kind::Roster));
         match &held.body {
             Body::Fleet(fleet) => unlist(&mut self.fleets, &fleet.version, digest),

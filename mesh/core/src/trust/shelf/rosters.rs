@@ -13,6 +13,7 @@ use crate::documents::rejection::Rejection;
 use crate::documents::rollout::{Rollout, RosterRef};
 use crate::documents::roster::{Listed, Roster};
 use crate::lease::budget::PoolMap;
+use crate::lease::sight::Gone;
 use crate::limits::ROSTER_BYTES;
 use crate::node_id::NodeId;
 use crate::trust::guard_rails;
@@ -90,6 +91,27 @@ impl Shelf {
         let revoked = self.fleet().into_iter().flat_map(|fleet| &fleet.revoked);
         let removed = self.newest_rosters().flat_map(|(_, roster)| &roster.removed).filter(|node| self.is_removed(node));
         self.retired.iter().chain(revoked).chain(removed).copied().collect()
+    }
+
+    /// Whether documents say that the node is gone for good, and how: root's word before the roster's. It is asked of many
+    /// nodes for each record that comes, and hardly anybody is gone.
+    #[must_use]
+    pub fn gone(&self, node: &NodeId) -> Option<Gone> {
+        let gone = self.gone.get_or_init(|| {
+            let departed = self.departed().into_iter();
+            departed.filter_map(|node| Some((node, self.departed_as(&node)?))).collect()
+        });
+        gone.get(node).copied()
+    }
+
+    fn departed_as(&self, node: &NodeId) -> Option<Gone> {
+        if self.fleet().is_some_and(|fleet| fleet.revoked.contains(node)) {
+            return Some(Gone::Revoked);
+        }
+        if self.is_retired(node) {
+            return Some(Gone::Retired);
+        }
+        self.is_removed(node).then_some(Gone::Removed)
     }
 
     /// Whether a roster that is here lists the node.
