@@ -15,18 +15,11 @@ use groundswell_core::node::input::Input;
 use groundswell_core::record::status::Phase;
 
 use super::machine::Machine;
+use super::queue::Coming;
 use super::world::{Due, World};
 
 /// Fewer events than that in a window are not worth another thread.
 const WORTH_A_THREAD: usize = 24;
-
-/// Something that happens to one machine alone.
-struct Task {
-    at: u64,
-    index: u32,
-    life: u32,
-    due: Due,
-}
 
 /// One input that a core took, and what it asked for.
 struct Played {
@@ -40,7 +33,7 @@ struct Played {
 /// A machine, its tasks in a window, and when it is to be woken.
 struct Share<'a> {
     machine: &'a mut Machine,
-    tasks: Vec<Task>,
+    tasks: Vec<Coming>,
     wake: Option<u64>,
 }
 
@@ -119,29 +112,30 @@ impl World {
     pub(super) fn play_window(&mut self, from: u64, end: u64, threads: usize) {
         let mut until = (from + self.faults.delay_ms.0.max(1)).min(end + 1);
         let mut tasks = Vec::new();
-        while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 < until) {
-            let (at, _) = *entry.key();
-            if !entry.get().2.is_own() {
-                until = at;
+        while let Some(coming) = self.queue.first().filter(|coming| coming.at < until) {
+            if !coming.due.is_own() {
+                until = coming.at;
                 break;
             }
-            let (index, life, due) = entry.remove();
-            tasks.push(Task { at, index, life, due });
+            tasks.extend(self.queue.take_first());
         }
         let count = tasks.len();
         // Stable: of one machine they stay in the order of time.
         tasks.sort_by_key(|task| task.index);
         let mut tasks = tasks.into_iter().peekable();
         let mut shares = Vec::new();
-        for machine in &mut self.machines {
-            let mut of_it = Vec::new();
-            while let Some(task) = tasks.next_if(|task| task.index == machine.index) {
+        let (mut machines, mut passed) = (self.machines.iter_mut(), 0);
+        while let Some(first) = tasks.next() {
+            let index = first.index;
+            let mut of_it = vec![first];
+            while let Some(task) = tasks.next_if(|task| task.index == index) {
                 of_it.push(task);
             }
-            if !of_it.is_empty() {
-                let wake = self.wakes.get(&machine.index).copied();
-                shares.push(Share { machine, tasks: of_it, wake });
-            }
+            let skip = usize::try_from(index - passed).expect("few machines");
+            let machine = machines.nth(skip).expect("an index of this world");
+            passed = index + 1;
+            let wake = self.wakes.get(&index).copied();
+            shares.push(Share { machine, tasks: of_it, wake });
         }
         let outcomes = play_all(shares, count, until, threads);
         self.settle_window(outcomes, until);

@@ -7,7 +7,7 @@ use groundswell_core::node::input::{Health, Input, Report};
 use groundswell_core::node::{Node, NodeConfig};
 use groundswell_core::node_id::NodeId;
 use groundswell_core::record::ClaimName;
-use groundswell_core::record::status::Phase;
+use groundswell_core::record::status::{Phase, Running};
 use groundswell_core::text::{Pool, RolloutId};
 use groundswell_core::time::{Now, Time, Timestamp};
 use groundswell_core::trust::local::LocalTrust;
@@ -16,6 +16,7 @@ use groundswell_core::trust::shelf::Shelf;
 use super::device::Device;
 use super::memo::{MemoCrypto, Memory};
 use super::operator::{BEGINNING, node_secret, platform, product};
+use super::world::node_id;
 
 /// The second byte of a frame that holds a turn of a sync.
 const SYNC: u8 = 5;
@@ -138,6 +139,43 @@ pub struct Published {
 }
 
 impl Machine {
+    /// A machine that was set up with `running` and never switched on.
+    #[must_use]
+    pub fn new(index: u32, key: u32, pool: Pool, running: Option<Running>) -> Self {
+        Self {
+            index,
+            key,
+            id: node_id(key),
+            pool,
+            disk: BTreeMap::new(),
+            device: Device::with(running),
+            blobs: BTreeSet::new(),
+            node: None,
+            life: 0,
+            booted_ms: 0,
+            wall_skew: 0,
+            gossip_seen: BTreeSet::new(),
+            links: BTreeMap::new(),
+            slept_ms: 0,
+            asleep_until_ms: 0,
+            lean: false,
+            liar: false,
+            health: Told::default(),
+            owned_up: BTreeSet::new(),
+            confirmed: None,
+            claimed: None,
+            signed: 0,
+            sync_turns: BTreeSet::new(),
+            up_before_ms: 0,
+            paused_ms: 0,
+            clock_set_ms: 0,
+            drift_ppm: 0,
+            drifts_ppm: 0,
+            wakes: (0, 0),
+            disruption: Disruption::default(),
+        }
+    }
+
     /// Its clocks at world time `at_ms`.
     #[must_use]
     pub fn now(&self, at_ms: u64) -> Now {

@@ -23,6 +23,7 @@ pub mod memo;
 pub mod merges;
 pub mod network;
 pub mod operator;
+mod queue;
 pub mod report;
 pub mod script;
 pub mod shrink;

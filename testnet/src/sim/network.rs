@@ -10,8 +10,7 @@ use groundswell_core::node::input::{Input, Report, Source};
 use groundswell_core::node_id::NodeId;
 
 use super::machine::Machine;
-use super::memo::MemoCrypto;
-use super::operator::{node_secret, product};
+use super::operator::product;
 use super::world::{Due, World};
 
 /// How long a dial waits for the other end to notice that the link before it is gone.
@@ -156,8 +155,7 @@ impl World {
     fn admits(&self, index: u32, other: u32) -> bool {
         let (machine, peer) = (self.machine(index), self.machine(other));
         let (Some(node), Some(proof)) = (&machine.node, peer.node.as_ref().and_then(Node::own_proof)) else { return false };
-        let crypto = MemoCrypto::new(&node_secret(machine.key), self.memory.clone());
-        admit(node.shelf(), &peer.id, proof, machine.now(self.now_ms).wall, &crypto).is_ok()
+        admit(node.shelf(), &peer.id, proof, machine.now(self.now_ms).wall, &self.verifier).is_ok()
     }
 
     pub(super) fn unlink(&mut self, index: u32, other: u32) {

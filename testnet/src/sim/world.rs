@@ -22,11 +22,12 @@ use serde::{Deserialize, Serialize};
 
 use super::checks::leases::budget_of;
 use super::checks::truth::Truth;
-use super::device::{Behaviour, Device};
+use super::device::Behaviour;
 use super::liar::Lie;
-use super::machine::{Disruption, Machine, Told};
-use super::memo::Memory;
+use super::machine::Machine;
+use super::memo::{MemoCrypto, Memory};
 use super::operator::{Operator, node_secret, product};
+use super::queue::{Coming, Queue};
 
 /// Documents that are kept for who replays them.
 const HANDED: usize = 256;
@@ -35,7 +36,7 @@ const NO_NAP_MS: u64 = 2_000;
 /// What the second byte of a frame says: see `docs/PROTOCOL.md`.
 pub(super) const FRAME_KINDS: [&str; 6] = ["records", "direct", "announce", "graft", "prune", "sync"];
 
-/// Something that will happen to a machine, if it is still in the same life.
+/// What will happen to a machine.
 #[derive(Debug)]
 pub(super) enum Due {
     Wake,
@@ -137,8 +138,10 @@ pub struct World {
     rng: ChaCha8Rng,
     pub(super) trace: blake3::Hasher,
     pub(super) memory: Memory,
+    /// Looks at signatures at the doors of all machines.
+    pub(super) verifier: MemoCrypto,
     pub(super) sequence: u64,
-    pub(super) queue: BTreeMap<(u64, u64), (u32, u32, Due)>,
+    pub(super) queue: Queue,
     /// What is scheduled happens no earlier: before, everybody has been.
     pub(super) not_before_ms: u64,
     /// A measurement: on so many threads.
@@ -208,6 +211,7 @@ impl World {
         documents.push(operator.cut_roster().bytes);
         let groups = vec![0; machines.len()];
         let founders = u32::try_from(machines.len()).expect("few machines");
+        let memory = Memory::default();
         let mut world = Self {
             operator,
             machines,
@@ -232,9 +236,10 @@ impl World {
             founders,
             rng: Self::dice(seed),
             trace: blake3::Hasher::new(),
-            memory: Memory::default(),
+            verifier: MemoCrypto::new(&node_secret(0), memory.clone()),
+            memory,
             sequence: 0,
-            queue: BTreeMap::new(),
+            queue: Queue::default(),
             not_before_ms: 0,
             abreast: None,
             wakes: BTreeMap::new(),
@@ -432,7 +437,7 @@ impl World {
                 }
                 ask_at = self.now_ms + 100;
             }
-            let next = self.queue.first_key_value().map(|(&(at, _), (.., due))| (at, due.is_own()));
+            let next = self.queue.first().map(|coming| (coming.at, coming.due.is_own()));
             let Some((at, is_own)) = next.filter(|(at, _)| *at <= end) else {
                 self.now_ms = end;
                 return done(self);
@@ -440,7 +445,7 @@ impl World {
             self.now_ms = self.now_ms.max(at);
             if let Some(threads) = self.abreast.filter(|_| is_own) {
                 self.play_window(at, end, threads);
-            } else if let Some((_, (index, life, due))) = self.queue.pop_first()
+            } else if let Some(Coming { index, life, due, .. }) = self.queue.take_first()
                 && self.machine(index).life == life
                 && self.machine(index).node.is_some()
             {
@@ -526,7 +531,7 @@ impl World {
     pub(super) fn schedule(&mut self, at: u64, index: u32, due: Due) {
         self.sequence += 1;
         let life = self.machine(index).life;
-        self.queue.insert((at.max(self.not_before_ms), self.sequence), (index, life, due));
+        self.queue.put(Coming { at: at.max(self.not_before_ms), sequence: self.sequence, index, life, due });
     }
 
     /// Dice of their own, for what is drawn before there is a world.
@@ -555,43 +560,4 @@ pub(super) fn roll(dice: &mut ChaCha8Rng, bound: u64) -> u64 {
 /// The id of the machine with the secret number `key`.
 pub(super) fn node_id(key: u32) -> NodeId {
     SoftwareCrypto::from_secret(&node_secret(key)).node()
-}
-
-impl Machine {
-    /// A machine that was set up with `running` and never switched on.
-    #[must_use]
-    pub fn new(index: u32, key: u32, pool: Pool, running: Option<Running>) -> Self {
-        Self {
-            index,
-            key,
-            id: node_id(key),
-            pool,
-            disk: BTreeMap::new(),
-            device: Device::with(running),
-            blobs: BTreeSet::new(),
-            node: None,
-            life: 0,
-            booted_ms: 0,
-            wall_skew: 0,
-            gossip_seen: BTreeSet::new(),
-            links: BTreeMap::new(),
-            slept_ms: 0,
-            asleep_until_ms: 0,
-            lean: false,
-            liar: false,
-            health: Told::default(),
-            owned_up: BTreeSet::new(),
-            confirmed: None,
-            claimed: None,
-            signed: 0,
-            sync_turns: BTreeSet::new(),
-            up_before_ms: 0,
-            paused_ms: 0,
-            clock_set_ms: 0,
-            drift_ppm: 0,
-            drifts_ppm: 0,
-            wakes: (0, 0),
-            disruption: Disruption::default(),
-        }
-    }
 }
