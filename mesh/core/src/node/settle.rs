@@ -220,7 +220,7 @@ impl Node {
                 written_off: &self.written_off,
                 departed: &self.departed,
             };
-            let members: Vec<Member<'_>> = match self.neighbours.whom(now.boot, &needed) {
+            let members: Vec<Member<'_>> = match self.neighbours.whom(now.boot, &needed, |node| sight.dialable(node)) {
                 Whom::Everybody => {
                     let known = self.ledger.statuses().map(|(node, _)| node);
                     let known = known.chain(self.neighbours.remembered().map(|(node, _)| node));

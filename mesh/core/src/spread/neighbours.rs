@@ -241,22 +241,33 @@ impl Neighbours {
         self.remembered.iter()
     }
 
-    /// Whom [`Neighbours::dials`] would look at now: most often there is nothing to choose, and then all members need not be gone
-    /// through, nor those that are up already.
+    /// Whom [`Neighbours::dials`] looks at now. Most often there is nobody to choose: then all members need not be gone through.
+    /// `member` says of a node how it may be dialled, if it is one.
     #[must_use]
-    pub fn whom(&self, now: Time, seek: &BTreeSet<NodeId>) -> Whom {
-        if !self.is_content() || self.wander_at.is_none_or(|at| at <= now) {
+    pub fn whom<'a>(&self, now: Time, seek: &BTreeSet<NodeId>, member: impl Fn(&NodeId) -> Option<Member<'a>>) -> Whom {
+        let missing = seek.iter().chain(&self.candidate).copied().filter(|peer| !self.is_up(peer));
+        if self.is_settled(now) {
+            return Whom::Only(missing.collect());
+        }
+        let has_address = |peer: &NodeId| member(peer).is_some_and(|member| !self.addresses_of(&member).is_empty());
+        let gives_way = |peer: &NodeId| !self.is_up(peer) && (self.has_failed(peer) || !has_address(peer));
+        // Of its own links one is exchanged for another, is lacking, or may be replaced.
+        if self.is_content() || self.chosen.len() < OWN_LINKS || self.chosen.iter().any(gives_way) {
             return Whom::Everybody;
         }
-        Whom::Only(seek.iter().chain(&self.candidate).copied().filter(|peer| !self.is_up(peer)).collect())
+        let tried = self.attempts.keys().filter_map(|target| if let Target::Member(peer) = target { Some(*peer) } else { None });
+        Whom::Only(missing.chain(self.chosen.iter().copied()).chain(tried).collect())
     }
 
     /// Whom to dial now. `members` are all valid members that are known, or [`Neighbours::whom`] of them; `seek` those that this node needs beside its
     /// own three, e.g. wardens of its slot. Ask again at [`Neighbours::next_wakeup`], and when `seek` changed.
     pub fn dials<'a>(&mut self, now: Time, members: impl IntoIterator<Item = Member<'a>>, seek: &BTreeSet<NodeId>) -> Vec<Dial> {
-        let (chooses, known) = match self.whom(now, seek) {
-            Whom::Everybody => (true, self.reachable(members)),
-            Whom::Only(missing) => (false, self.reachable(members.into_iter().filter(|member| missing.contains(&member.node)))),
+        let chooses = !self.is_settled(now);
+        let known = if chooses {
+            self.reachable(members)
+        } else {
+            let missing = |peer: &NodeId| !self.is_up(peer) && (seek.contains(peer) || self.candidate == Some(*peer));
+            self.reachable(members.into_iter().filter(|member| missing(&member.node)))
         };
         if chooses {
             self.choose(&known);
@@ -324,21 +335,34 @@ impl Neighbours {
         self.next_wakeup
     }
 
-    /// Members with an address, the remembered one first.
+    /// Members with an address.
     fn reachable<'a>(&self, members: impl IntoIterator<Item = Member<'a>>) -> BTreeMap<NodeId, Vec<String>> {
-        let mut known = BTreeMap::new();
-        for Member { node, addresses } in members {
-            let mut usable: Vec<String> = self.remembered.get(&node).into_iter().cloned().collect();
-            for address in addresses.iter().take(ADDRESSES).filter(|address| plausible(address)) {
-                if !usable.contains(address) {
-                    usable.push(address.clone());
-                }
-            }
-            if node != self.me && !usable.is_empty() {
-                known.insert(node, usable);
+        let usable = members.into_iter().map(|member| (member.node, self.addresses_of(&member)));
+        usable.filter(|(_, usable)| !usable.is_empty()).collect()
+    }
+
+    /// Where another member may be dialled, the remembered address first.
+    fn addresses_of(&self, Member { node, addresses }: &Member<'_>) -> Vec<String> {
+        if *node == self.me {
+            return Vec::new();
+        }
+        let mut usable: Vec<String> = self.remembered.get(node).into_iter().cloned().collect();
+        for address in addresses.iter().take(ADDRESSES).filter(|address| plausible(address)) {
+            if !usable.contains(address) {
+                usable.push(address.clone());
             }
         }
-        known
+        usable
+    }
+
+    /// Whether all of its own links hold, and none is to be exchanged now.
+    fn is_settled(&self, now: Time) -> bool {
+        self.is_content() && self.wander_at.is_some_and(|at| at > now)
+    }
+
+    /// Whether it was dialled too often in vain.
+    fn has_failed(&self, peer: &NodeId) -> bool {
+        self.attempts.get(&Target::Member(*peer)).is_some_and(|attempts| attempts.failures > FAILURES_TO_REPLACE)
     }
 
     fn is_up(&self, peer: &NodeId) -> bool {
@@ -370,9 +394,8 @@ impl Neighbours {
 
     /// Keeps three chosen members: those that left or failed too often make room for others.
     fn choose(&mut self, known: &BTreeMap<NodeId, Vec<String>>) {
-        let failed = |peer: &NodeId| {
-            self.attempts.get(&Target::Member(*peer)).is_some_and(|attempts| attempts.failures > FAILURES_TO_REPLACE)
-        };
+        let failed: BTreeSet<NodeId> = known.keys().chain(&self.chosen).copied().filter(|peer| self.has_failed(peer)).collect();
+        let failed = |peer: &NodeId| failed.contains(peer);
         let open: Vec<NodeId> = known.keys().copied().filter(|peer| !self.chosen.contains(peer) && !failed(peer)).collect();
         let connected = &self.connected;
         // A failed one goes only when there is another to take its place.
