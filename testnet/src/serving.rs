@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use groundswell_core::digest::Digest;
-
 use crate::fleet::Fleet;
 use crate::fleet::agent::Agent;
 use crate::fleet::error::FleetError;
@@ -104,7 +102,7 @@ impl ServeBench {
 
     /// Signs releases of a few bytes and has everybody know them; their artifacts, which nobody has.
     async fn small_releases(fleet: &Fleet) -> Result<Vec<Vec<u8>>, FleetError> {
-        let mut arguments = publishing(giver(fleet)?);
+        let mut arguments = publishing(fleet.first()?);
         let mut artifacts = Vec::new();
         for sequence in 2..2 + CHANGES {
             let version = format!("1.0.{sequence}");
@@ -121,7 +119,7 @@ impl ServeBench {
     }
 
     async fn serve(&self, fleet: &Fleet, small: Vec<Vec<u8>>) -> Result<ServeOutcome, FleetError> {
-        let (operator, giver) = (fleet.operator(), giver(fleet)?);
+        let (operator, giver) = (fleet.operator(), fleet.first()?);
         let folder = operator.release("1.0.0", 1, Behaviour::Good).await?;
         let artifact = std::fs::read(largest(&folder)?).map_err(FleetError::io("cannot read the artifact"))?;
         let sha256 = giver.api().put_blob(artifact).await?;
@@ -138,7 +136,7 @@ impl ServeBench {
         let began = Instant::now();
         fleet.swell().text(arguments).await?;
         let all = async {
-            let mut left: BTreeSet<PathBuf> = fleet.agents().iter().skip(1).map(|agent| file_of(agent, &sha256)).collect();
+            let mut left: BTreeSet<PathBuf> = fleet.agents().iter().skip(1).map(|agent| agent.blob(&sha256)).collect();
             while !left.is_empty() {
                 left.retain(|file| named_at(file).is_none());
                 tokio::time::sleep(ASK_EVERY).await;
@@ -189,7 +187,7 @@ impl ServeBench {
     /// How long it takes until another member knows that the one who gives has a small artifact too.
     async fn becomes_known(fleet: &Fleet, content: Vec<u8>) -> Result<Duration, FleetError> {
         let other = fleet.agents().last().ok_or_else(|| FleetError::NoNode("edge-2".to_owned()))?;
-        let sha256 = giver(fleet)?.api().put_blob(content).await?;
+        let sha256 = fleet.first()?.api().put_blob(content).await?;
         let changed = Instant::now();
         loop {
             let peers = other.api().peers().await?;
@@ -201,16 +199,8 @@ impl ServeBench {
     }
 }
 
-fn giver(fleet: &Fleet) -> Result<&Agent, FleetError> {
-    fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))
-}
-
 fn publishing(agent: &Agent) -> Vec<String> {
     ["publish", "--socket"].map(str::to_owned).into_iter().chain([agent.api().socket().display().to_string()]).collect()
-}
-
-fn file_of(agent: &Agent, sha256: &Digest) -> PathBuf {
-    agent.data().join("blobs").join(sha256.hex().to_string())
 }
 
 /// What goes on until it fails.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use groundswell_core::digest::Digest;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
@@ -160,6 +161,12 @@ impl Agent {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().and_then(Child::id)
+    }
+
+    /// Where it keeps an artifact, under its name once all of it is there.
+    #[must_use]
+    pub fn blob(&self, sha256: &Digest) -> PathBuf {
+        self.data().join("blobs").join(sha256.hex().to_string())
     }
 
     /// The process of its agent, as its supervisor has written it down; `None` while that does not run.

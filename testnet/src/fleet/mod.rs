@@ -129,6 +129,14 @@ impl Fleet {
         &self.witness
     }
 
+    /// The first agent: in a bench of bytes it has the artifact before all others.
+    ///
+    /// # Errors
+    /// In a fleet of none.
+    pub fn first(&self) -> Result<&Agent, FleetError> {
+        self.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))
+    }
+
     /// All nodes.
     #[must_use]
     pub fn agents(&self) -> &[Agent] {

@@ -157,7 +157,7 @@ impl SwarmBench {
         let folder = operator.release("1.0.0", 1, Behaviour::Good).await?;
         let artifact = largest(&folder)?;
         let bytes = std::fs::read(&artifact).map_err(FleetError::io("cannot read the artifact"))?;
-        let sha256 = seed(fleet)?.api().put_blob(bytes).await?;
+        let sha256 = fleet.first()?.api().put_blob(bytes).await?;
         let signed = operator.rollout("1.0.0", &RolloutPlan::waves(&[(100, 0)]), "a bench").await?;
         let mut documents = vec![folder.join("manifest.json")];
         documents.extend(signed.roster.map(|roster| roster.file));
@@ -170,7 +170,8 @@ impl SwarmBench {
         let mut hostile = self.start_hostile(fleet, program, &artifact).await?;
         let before = Usage::of(fleet)?;
 
-        let mut arguments = vec!["publish".to_owned(), "--socket".to_owned(), seed(fleet)?.api().socket().display().to_string()];
+        let mut arguments =
+            vec!["publish".to_owned(), "--socket".to_owned(), fleet.first()?.api().socket().display().to_string()];
         arguments.extend(documents.iter().map(|document| document.display().to_string()));
         for peer in &mut hostile {
             peer.go().await?;
@@ -307,7 +308,7 @@ impl Watch {
             if self.done.contains_key(agent.name()) {
                 continue;
             }
-            if let Some(named) = named_at(&agent.data().join("blobs").join(self.sha256.hex().to_string())) {
+            if let Some(named) = named_at(&agent.blob(&self.sha256)) {
                 let took = named.duration_since(self.began_at).unwrap_or_default();
                 self.done.insert(agent.name().to_owned(), took.min(self.began.elapsed()).as_secs_f64());
             }
@@ -338,10 +339,6 @@ pub(crate) fn named_at(blob: &Path) -> Option<SystemTime> {
     let found = std::fs::metadata(blob).ok().filter(std::fs::Metadata::is_file)?;
     let (seconds, nanos) = (u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
-}
-
-fn seed(fleet: &Fleet) -> Result<&Agent, FleetError> {
-    fleet.agents().first().ok_or_else(|| FleetError::NoNode("edge-1".to_owned()))
 }
 
 pub(crate) fn largest(folder: &Path) -> Result<PathBuf, FleetError> {
